@@ -1,0 +1,3 @@
+from vestnik.cli import main
+
+main()

@@ -1,0 +1,52 @@
+"""The one tree of errors.
+
+    VestnikError
+    ├── ConfigError         a setting or a file of the user is wrong; the text says how to put it right
+    ├── DatabaseError       the database cannot be used as it is
+    │   ├── EmbeddedServerError     the embedded server could not be started or stopped
+    │   └── SchemaMismatch          the schema is newer than this program, or not one it knows
+    ├── InvalidPayload      the shape of a payload is wrong; ``problems`` lists every fault by name
+    ├── IllegalMove         a delivery was asked to make a move that its state machine forbids
+    ├── NotFound            what was named does not exist in this workspace
+    └── SendError           (adapters.contract) what a platform answered, in the normalised form
+"""
+
+from __future__ import annotations
+
+
+class VestnikError(Exception):
+    """Everything Vestnik raises on purpose. ``hint`` is the next step for the person who reads it."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(VestnikError):
+    pass
+
+
+class DatabaseError(VestnikError):
+    pass
+
+
+class EmbeddedServerError(DatabaseError):
+    pass
+
+
+class SchemaMismatch(DatabaseError):
+    pass
+
+
+class InvalidPayload(VestnikError):
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class IllegalMove(VestnikError):
+    pass
+
+
+class NotFound(VestnikError):
+    pass

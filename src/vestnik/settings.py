@@ -1,0 +1,52 @@
+"""Settings: the one place where the environment and ``.env`` are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from vestnik.errors import ConfigError
+
+
+class Settings(BaseSettings):
+    """Every setting of Vestnik. Names in the environment carry the prefix ``VESTNIK_``."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="VESTNIK_", env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True
+    )
+
+    database_url: str | None = Field(
+        None, description="PostgreSQL 16 or newer. Empty: the embedded server in the data folder."
+    )
+    data_dir: Path = Field(Path(".data"), description="Where the embedded database, keys and files live.")
+    secret_key: SecretStr | None = Field(
+        None, description="Key that encrypts stored credentials. Empty: made once, kept in the data folder."
+    )
+    http_host: str = Field("127.0.0.1", description="Address that the API listens on.")
+    http_port: int = Field(8080, ge=0, le=65535, description="Port that the API listens on.")
+    log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level logged.")
+
+    telegram_api_url: str = Field("https://api.telegram.org", description="Base URL of the Telegram Bot API.")
+    max_api_url: str = Field("https://platform-api2.max.ru", description="Base URL of the MAX Bot API.")
+    max_ca_file: Path | None = Field(
+        None, description="PEM file with the root that MAX's certificate chains to, if the system lacks it."
+    )
+    http_timeout: float = Field(30.0, gt=0, description="Seconds before a call to a platform is given up.")
+
+    send_concurrency: int = Field(1000, ge=1, description="Most sends under way at once in one dispatcher.")
+    dispatch_poll: float = Field(0.5, gt=0, description="Seconds between looks at the queue without a wake-up.")
+    max_request_bytes: int = Field(
+        8 * 1024 * 1024, ge=1024, description="Hard cap on a request's body, above every endpoint's own."
+    )
+
+
+def load_settings() -> Settings:
+    try:
+        return Settings()  # type: ignore[call-arg]  # pydantic fills the fields from the environment
+    except ValidationError as e:
+        faults = "; ".join(f"VESTNIK_{str(f['loc'][0]).upper()}: {f['msg']}" for f in e.errors())
+        raise ConfigError(f"settings are wrong: {faults}", hint="correct them in the environment or .env") from e
