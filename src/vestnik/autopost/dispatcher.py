@@ -1,0 +1,156 @@
+"""The dispatcher: takes what may go now from the database, hands it to the adapters, writes back what they say.
+
+It decides nothing. Which delivery, when, how many at once, what an answer means: the SQL functions know. What it
+owns is time: sleep no longer than needed, wake when somebody enqueues, stop without losing a send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from vestnik.adapters.contract import Adapter
+from vestnik.autopost.housekeeping import Housekeeping
+from vestnik.autopost.sender import Result, released, send
+from vestnik.autopost.settler import Settler
+from vestnik.db.listen import listen
+from vestnik.db.pool import Pool, call
+from vestnik.log import get_log
+
+WAKE_CHANNEL = "vestnik_wake"
+log = get_log()
+
+
+class Dispatcher:
+    """``concurrency`` bounds the rows in ``sending``, and so the unknown outcomes that a crash can leave."""
+
+    def __init__(
+        self,
+        url: str,
+        pool: Pool,
+        adapters: Mapping[str, Adapter],
+        *,
+        concurrency: int = 1000,
+        poll: float = 0.5,
+        deadline: float = 60.0,
+        grace: float = 20.0,
+    ) -> None:
+        self._url, self._pool, self._adapters = url, pool, adapters
+        self._concurrency, self._poll, self._deadline, self._grace = concurrency, poll, deadline, grace
+        self.token = str(uuid4())
+        self._free = concurrency
+        self._sends: dict[asyncio.Task[Result], tuple[str, Mapping[str, Any]]] = {}
+        self._awake = asyncio.Event()
+        self._stopping = False
+        self._settler = Settler(pool, self._settled)
+        self._housekeeping = Housekeeping(pool)
+
+    def stop(self) -> None:
+        """Begin nothing more; ``run`` returns when what is under way has ended."""
+        self._stopping = True
+        self._awake.set()
+
+    async def run(self) -> None:
+        log.info("dispatcher.started", token=self.token, concurrency=self._concurrency)
+        settling = asyncio.create_task(self._settler.run())
+        aside = [asyncio.create_task(self._listen()), asyncio.create_task(self._housekeeping.run())]
+        try:
+            await self._loop()
+        finally:
+            for task in aside:
+                task.cancel()
+            await self._end_sends()
+            self._settler.close()
+            await settling
+            log.info("dispatcher.stopped", token=self.token)
+
+    async def _loop(self) -> None:
+        pause = 0.1
+        while not self._stopping:
+            self._awake.clear()
+            try:
+                begun, next_at = await self._round()
+            except (psycopg.OperationalError, PoolTimeout) as e:
+                log.warning("dispatcher.database_away", error=str(e).strip(), retry_in=pause)
+                await self._wait(pause)
+                pause = min(pause * 2, 5.0)
+                continue
+            pause = 0.1
+            if not begun:
+                await self._wait(self._until(next_at))
+
+    async def _round(self) -> tuple[int, datetime | None]:
+        """Once around the workspaces that have work; each may take its share of the free places."""
+        begun, soonest = 0, None
+        place = (await call(self._pool, "select autopost.workspace_place() as place"))[0]["place"]
+        found = await call(self._pool, "select w from autopost.workspaces_with_work(%s) w", (place,))
+        workspaces = [row["w"] for row in found]
+        for n, workspace_id in enumerate(workspaces):
+            share = min(max(self._free // (len(workspaces) - n), 1), max(self._concurrency // 2, 1))
+            if self._free < share or self._stopping:
+                break
+            begun_here, next_at = await self._begin(workspace_id, share)
+            begun += begun_here
+            soonest = min(filter(None, (soonest, next_at)), default=None)
+            if len(workspaces) > 1:
+                await call(self._pool, "select autopost.remember_workspace(%s)", (workspace_id,))
+        return begun, soonest
+
+    async def _begin(self, workspace_id: str, limit: int) -> tuple[int, datetime | None]:
+        rows = await call(
+            self._pool,
+            "select * from autopost.claim_and_begin(%s, %s, %s)",
+            (workspace_id, self.token, limit),
+        )
+        for row in rows:
+            task = asyncio.create_task(send(workspace_id, row, self._adapters, self._deadline))
+            self._sends[task] = (workspace_id, row)
+            task.add_done_callback(self._done)
+        self._free -= len(rows)
+        if rows:
+            return len(rows), None
+        found = await call(self._pool, "select autopost.next_begin_at(%s) as next_at", (workspace_id,))
+        return 0, found[0]["next_at"]
+
+    def _done(self, task: asyncio.Task[Result]) -> None:
+        workspace_id, row = self._sends.pop(task)
+        self._settler.put(released(workspace_id, row) if task.cancelled() else task.result())
+
+    def _settled(self, count: int) -> None:
+        self._free += count
+        self._awake.set()
+
+    async def _listen(self) -> None:
+        async with aclosing(listen(self._url, WAKE_CHANNEL, name="vestnik dispatcher listen")) as wakes:
+            async for _ in wakes:
+                self._awake.set()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._awake.wait()
+        except TimeoutError:
+            pass
+
+    def _until(self, next_at: datetime | None) -> float:
+        if next_at is None:
+            return self._poll
+        return min(max((next_at - datetime.now(UTC)).total_seconds(), 0.001), self._poll)
+
+    async def _end_sends(self) -> None:
+        """What is under way may finish; what has not by the end of the grace goes back to the queue."""
+        if self._sends:
+            log.info("dispatcher.draining", sends=len(self._sends))
+            _, late = await asyncio.wait(list(self._sends), timeout=self._grace)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+            await asyncio.sleep(0)  # lets the last done-callbacks hand over their results

@@ -1,0 +1,132 @@
+"""What one can do with autopost: the only door for other parts of Vestnik."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from vestnik.autopost.intake import secret_hash
+from vestnik.db.pool import Pool, call, retrying
+from vestnik.errors import NotFound
+
+Row = dict[str, Any]
+
+
+async def publish(pool: Pool, workspace_id: str, payload: dict[str, Any]) -> Row:
+    """Enqueue one post past the ingress gates: the caller is trusted. Raises InvalidPayload."""
+    query = """
+        with done as materialized (
+            select * from autopost.enqueue_messages_and_deliveries(%s, null, 'webhook_push', %s)
+        ), woken as materialized (
+            select pg_notify('vestnik_wake', %s) from (select from done where enqueued > 0) any_row
+        )
+        select done.* from done left join woken on true"""
+    return (await call(pool, query, (workspace_id, Jsonb(payload), workspace_id)))[0]
+
+
+async def create_endpoint(
+    pool: Pool,
+    workspace_id: str,
+    endpoint_id: str,
+    *,
+    kind: str = "webhook_push",
+    rps: float = 5.0,
+    name: str = "",
+) -> str:
+    """Make a door and return its secret. It is shown this once: only its hash is kept."""
+    secret = new_secret()
+    await call(
+        pool,
+        "insert into autopost.workspace_endpoints (workspace_id, endpoint_id, kind, secret_hash, ingress_rps, meta)"
+        " values (%s, %s, %s, %s, %s, %s)",
+        (workspace_id, endpoint_id, kind, secret_hash(secret), rps, Jsonb({"name": name} if name else {})),
+    )
+    return secret
+
+
+async def rotate_endpoint(pool: Pool, workspace_id: str, endpoint_id: str) -> tuple[str, str]:
+    """A new door with a new secret, then the old one is shut and kept for the record. Returns the new id and secret."""
+    secret = new_secret()
+
+    async def work(connection: Any) -> str:
+        found = await connection.execute(
+            "select * from autopost.rotate_endpoint(%s, %s, %s)",
+            (workspace_id, endpoint_id, secret_hash(secret)),
+        )
+        return str((await found.fetchone())["rotate_endpoint"])
+
+    return await retrying(pool, work), secret
+
+
+async def list_endpoints(pool: Pool, workspace_id: str | None) -> list[Row]:
+    return await call(
+        pool,
+        "select workspace_id, endpoint_id, kind, enabled, ingress_rps, max_payload_bytes, created_at"
+        " from autopost.workspace_endpoints where %s::text is null or workspace_id = %s order by 1, created_at, 2",
+        (workspace_id, workspace_id),
+    )
+
+
+async def queue_snapshot(pool: Pool, workspace_id: str | None = None) -> list[Row]:
+    """How many deliveries stand where, and since when the oldest of them waits."""
+    return await call(
+        pool,
+        "select workspace_id, status, count(*) as count, min(created_at) as oldest from autopost.deliveries"
+        " where %s::text is null or workspace_id = %s group by 1, 2 order by 1, 2",
+        (workspace_id, workspace_id),
+    )
+
+
+async def list_events(
+    pool: Pool,
+    workspace_id: str,
+    *,
+    minutes: int = 30,
+    errors_only: bool = False,
+    delivery_id: UUID | None = None,
+    channel_id: str | None = None,
+    limit: int = 200,
+) -> list[Row]:
+    """What happened lately, newest first."""
+    where = ["workspace_id = %s", "ts >= now() - make_interval(mins => %s)"]
+    arguments: list[Any] = [workspace_id, minutes]
+    if errors_only:
+        where.append("result = 'error'")
+    for column, value in (("delivery_id", delivery_id), ("channel_id", channel_id)):
+        if value is not None:
+            where.append(f"{column} = %s")
+            arguments.append(value)
+    return await call(
+        pool,
+        "select ts, action, result, channel_id, delivery_id, attempt, error, meta from autopost.events where "
+        + " and ".join(where)
+        + " order by ts desc, id desc limit %s",
+        (*arguments, limit),
+    )
+
+
+async def why(pool: Pool, workspace_id: str, delivery_id: UUID) -> Row:
+    """The gate that holds a delivery, and the earliest moment at which it can go."""
+    found = await call(pool, "select * from autopost.why_delivery(%s, %s)", (workspace_id, delivery_id))
+    if not found:
+        raise NotFound(f"no delivery {delivery_id} in workspace {workspace_id}")
+    return found[0]
+
+
+async def workspace_of_delivery(pool: Pool, delivery_id: UUID) -> str:
+    found = await call(
+        pool,
+        "select d.workspace_id from core.workspaces w"
+        " join autopost.deliveries d on d.workspace_id = w.workspace_id and d.delivery_id = %s",
+        (delivery_id,),
+    )
+    if not found:
+        raise NotFound(f"no delivery {delivery_id}")
+    return str(found[0]["workspace_id"])
+
+
+def new_secret() -> str:
+    return "vpush_" + secrets.token_urlsafe(32)

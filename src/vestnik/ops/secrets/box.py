@@ -1,0 +1,55 @@
+"""Secrets at rest: one key for the installation, from the settings or made once in the data folder."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken
+
+from vestnik.errors import ConfigError
+
+KEY_FILE = "secret.key"
+
+
+class SecretBox:
+    def __init__(self, key: bytes) -> None:
+        self._fernet = Fernet(key)
+
+    @classmethod
+    def open(cls, data_dir: Path, secret_key: str | None) -> SecretBox:
+        """The key of the settings if there is one (any text will do), else the data folder's own."""
+        if secret_key:
+            return cls(base64.urlsafe_b64encode(hashlib.sha256(secret_key.encode()).digest()))
+        return cls(_key_of(data_dir / KEY_FILE))
+
+    def lock(self, secret: str) -> bytes:
+        return self._fernet.encrypt(secret.encode())
+
+    def unlock(self, sealed: bytes) -> str:
+        try:
+            return self._fernet.decrypt(sealed).decode()
+        except InvalidToken as e:
+            raise ConfigError(
+                "a stored credential was encrypted with another key",
+                hint="set VESTNIK_SECRET_KEY to the key that was in use, or store the credential again",
+            ) from e
+
+
+def _key_of(path: Path) -> bytes:
+    """Read the key; make it when there is none. Two programs may do so at once: the link lets one of them win."""
+    if path.exists():
+        return path.read_bytes().strip()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
+        f.write(Fernet.generate_key())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    return path.read_bytes().strip()

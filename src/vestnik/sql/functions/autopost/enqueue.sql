@@ -1,0 +1,239 @@
+-- A post goes in: normal form, one message, one delivery per channel that wants it.
+-- Statements are apart on purpose: the upsert takes the message's row lock, and the duplicate check that follows must
+-- see what the one who held it before has committed.
+
+-- Many payloads, one call. With p_gated the receipts of the endpoint are taken in the same transaction.
+create or replace function autopost.enqueue_batch(
+    p_workspace_id text, p_endpoint_id text, p_kind text, p_raws jsonb[],
+    p_now timestamptz default now(), p_run_id uuid default null, p_gated boolean default false)
+returns table (item integer, outcome text, message_id uuid, trace_id uuid, run_id uuid,
+               enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], problems text[])
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    run constant uuid := coalesce(p_run_id, core.uuid7(p_now));
+    posts autopost.incoming[];
+    fresh integer[];
+    stats jsonb := '{"accepted": 0}';
+begin
+    perform autopost.require_workspace(p_workspace_id);
+
+    return query
+    select r.n::integer, 'invalid', null::uuid, null::uuid, run, 0, 0, 0, null::text[], null::text[], x.problems
+    from unnest(p_raws) with ordinality r (raw, n), lateral autopost.payload_problems(r.raw) x (problems)
+    where x.problems <> '{}';
+
+    posts := autopost.incoming_posts(p_raws, p_now);
+    if p_gated and posts <> '{}' then
+        fresh := array(select autopost.take_receipts(p_workspace_id, p_endpoint_id, p_kind, posts, p_now));
+        return query
+        select p.item, 'duplicate', null::uuid, p.trace_id, run, 0, 0, 0, null::text[], null::text[], null::text[]
+        from unnest(posts) p where p.item <> all (fresh);
+        posts := autopost.with_rounds(array(select p from unnest(posts) p where p.item = any (fresh)));
+    end if;
+
+    -- Equal payloads in one call meet the first of them as a stored message: one round per occurrence.
+    for r in 1 .. coalesce((select max(p.round) from unnest(posts) p), 0) loop
+        return query
+        select o.item, 'accepted', o.message_id, o.trace_id, run, o.enqueued, o.suppressed, o.failed,
+               o.routed_by_tags, o.warnings, null::text[]
+        from autopost.enqueue_round(p_workspace_id, array(select p from unnest(posts) p where p.round = r), run, p_now) o;
+    end loop;
+
+    if posts <> '{}' then
+        insert into autopost.ingest_runs (workspace_id, run_id, kind, started_at, finished_at, stats_json)
+        values (p_workspace_id, run, case p_kind when 'pull' then 'pull' else 'push' end, p_now, p_now,
+                jsonb_build_object('endpoint_id', p_endpoint_id, 'accepted', cardinality(posts)))
+        on conflict (workspace_id, run_id) do update set finished_at = p_now;
+    end if;
+end $$;
+
+-- One payload. Raises VP001 when its shape is wrong.
+create or replace function autopost.enqueue_messages_and_deliveries(
+    p_workspace_id text, p_endpoint_id text, p_kind text, p_raw_payload_json jsonb,
+    p_now timestamptz default now(), p_run_id uuid default null)
+returns table (outcome text, message_id uuid, trace_id uuid, run_id uuid,
+               enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[])
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    problems text[] := autopost.payload_problems(p_raw_payload_json);
+begin
+    if problems <> '{}' then
+        raise exception 'invalid payload: %', array_to_string(problems, '; ')
+            using errcode = 'VP001', detail = to_json(problems)::text;
+    end if;
+    return query
+    select b.outcome, b.message_id, b.trace_id, b.run_id, b.enqueued, b.suppressed, b.failed, b.routed_by_tags, b.warnings
+    from autopost.enqueue_batch(p_workspace_id, p_endpoint_id, p_kind, array[p_raw_payload_json], p_now, p_run_id) b;
+end $$;
+
+create or replace function autopost.require_workspace(p_workspace_id text) returns void
+language plpgsql stable as $$
+begin
+    perform from core.workspaces w where w.workspace_id = p_workspace_id and w.status <> 'disabled';
+    if not found then
+        raise exception 'no workspace %, or it is disabled', p_workspace_id using errcode = 'VN001';
+    end if;
+end $$;
+
+create or replace function autopost.incoming_posts(p_raws jsonb[], p_now timestamptz) returns autopost.incoming[]
+language sql volatile as $$
+    select autopost.with_rounds(array(
+        select (r.n, r.raw, n.payload, autopost.content_hash(n.payload),
+                autopost.normalize_tags(autopost.array_of(r.raw, 'tags'), n.payload ->> 'text'),
+                core.uuid7(p_now), 1)::autopost.incoming
+        from unnest(p_raws) with ordinality r (raw, n),
+             lateral (select autopost.normalize_payload(r.raw) as payload offset 0) n
+        where autopost.payload_problems(r.raw) = '{}'
+        order by r.n))
+$$;
+
+create or replace function autopost.with_rounds(p_posts autopost.incoming[]) returns autopost.incoming[]
+language sql immutable as $$
+    select coalesce(array_agg((p.item, p.raw, p.payload, p.content_hash, p.tags, p.trace_id, p.nth)::autopost.incoming
+                              order by p.item), '{}')
+    from (select *, row_number() over (partition by content_hash order by item)::integer as nth from unnest(p_posts)) p
+$$;
+
+-- Every content hash at most once in p_posts.
+create or replace function autopost.enqueue_round(
+    p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamptz)
+returns table (item integer, message_id uuid, trace_id uuid, enqueued integer, suppressed integer, failed integer,
+               routed_by_tags text[], warnings text[])
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    stored autopost.stored[];
+begin
+    stored := autopost.upsert_messages(p_workspace_id, p_posts, p_run_id, p_now);
+
+    insert into autopost.events (workspace_id, id, message_id, ts, action, meta)
+    select p_workspace_id, core.uuid7(p_now), s.message_id, p_now, 'message_tag_mismatch',
+           jsonb_build_object('trace_id', p.trace_id, 'run_id', p_run_id, 'first_seen', s.tags, 'now', p.tags)
+    from unnest(stored) s join unnest(p_posts) p on p.item = s.item
+    where s.tags <> p.tags;
+
+    return query
+    select s.item, s.message_id, s.trace_id, coalesce(f.enqueued, 0), coalesce(f.suppressed, 0), coalesce(f.failed, 0),
+           case when s.tags <> p.tags then s.tags end,
+           array_remove(array[
+               case when s.tags <> p.tags then 'the same post came before with other tags; it is routed by those' end,
+               autopost.unknown_channels(p_workspace_id, s.only_channels)], null)
+    from unnest(stored) s
+    join unnest(p_posts) p on p.item = s.item
+    left join autopost.fan_out(p_workspace_id, stored, p_run_id, p_now) f on f.item = s.item;
+end $$;
+
+-- Content, origin and tags stay as first seen; in hash order, so that two batches lock alike.
+create or replace function autopost.upsert_messages(
+    p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamptz) returns autopost.stored[]
+language sql volatile as $$
+    with upserted as (
+        insert into autopost.messages as m (workspace_id, message_id, hash_version, content_hash, payload, tags, source,
+            source_ref, first_seen_trace_id, first_ingest_run_id, last_seen_at, last_ingest_run_id, created_at)
+        select p_workspace_id, core.uuid7(p_now), autopost.hash_version(), p.content_hash, p.payload, p.tags,
+               p.raw -> 'source', p.raw ->> 'source_ref', p.trace_id, p_run_id, p_now, p_run_id, p_now
+        from unnest(p_posts) p order by p.content_hash
+        on conflict (workspace_id, hash_version, content_hash) do update
+        set last_seen_at = excluded.last_seen_at, last_ingest_run_id = excluded.last_ingest_run_id,
+            seen_count = m.seen_count + 1
+        returning m.message_id, m.content_hash, m.tags, m.xmax = 0 as is_new
+    )
+    select coalesce(array_agg((p.item, u.message_id, u.is_new, p.payload, p.content_hash, u.tags, p.trace_id,
+        case when jsonb_typeof(p.raw -> 'channels') = 'array'
+             then array(select jsonb_array_elements_text(p.raw -> 'channels')) end)::autopost.stored order by p.item), '{}')
+    from upserted u join unnest(p_posts) p on p.content_hash = u.content_hash
+$$;
+
+create or replace function autopost.unknown_channels(p_workspace_id text, p_only text[]) returns text
+language sql stable as $$
+    select 'no such channel: ' || string_agg(o.id, ', ' order by o.id)
+    from unnest(p_only) o (id)
+    where not exists (select from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = o.id)
+$$;
+
+create or replace function autopost.routes_to(p_filter jsonb, p_tags text[], p_tags_json jsonb) returns boolean
+language sql immutable parallel safe as $$
+    select p_filter is null or (
+        (coalesce(p_filter -> 'include_any', '[]') = '[]' or (p_filter -> 'include_any') ?| p_tags)
+        and p_tags_json @> coalesce(p_filter -> 'include_all', '[]')
+        and not coalesce((p_filter -> 'exclude') ?| p_tags, false))
+$$;
+
+-- Why this content may not go into this channel now; null when it may.
+create or replace function autopost.duplicate_reason(
+    p_workspace_id text, p_channel_id text, p_content_hash text, p_sent_after timestamptz) returns text
+language sql stable as $$
+    select case
+        when exists (select from autopost.deliveries d
+                     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id
+                       and d.content_hash = p_content_hash and d.hash_version = autopost.hash_version()
+                       and d.status in ('queued', 'claimed', 'sending', 'retry')) then 'in_flight'
+        when exists (select from autopost.deliveries d
+                     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id
+                       and d.content_hash = p_content_hash and d.hash_version = autopost.hash_version()
+                       and d.status = 'sent' and d.sent_at is not null and d.sent_at >= p_sent_after) then 'sent_within_ttl'
+    end
+$$;
+
+-- One row per channel that wants the message, in channel order (as every other lock of channels), each with its event.
+-- A message that is new here cannot have a delivery yet: its channels skip the duplicate check.
+create or replace function autopost.fan_out(
+    p_workspace_id text, p_stored autopost.stored[], p_run_id uuid, p_now timestamptz)
+returns table (item integer, enqueued integer, suppressed integer, failed integer)
+language sql volatile as $$
+    with policy as materialized (
+        select autopost.policy_of(p_workspace_id) as p, core.uuid7(p_now) as delivery_base, core.uuid7(p_now) as event_base
+    ), message as materialized (
+        select s.*, to_jsonb(s.tags) as tags_json, p_now + s.item * interval '1 microsecond' as created_at,
+               jsonb_build_object('trace_id', s.trace_id, 'run_id', p_run_id) as event_meta
+        from unnest(p_stored) s
+    ), matched as materialized (
+        select m.item, c.channel_id, c.platform, c.send_mode,
+               p_now - make_interval(hours => coalesce(c.dedup_ttl_hours, (policy.p).dedup_ttl_hours)) as sent_after,
+               coalesce(m.payload ->> 'parse_mode', c.settings ->> 'parse_mode', 'None') as parse_mode,
+               coalesce(m.payload -> 'disable_preview', c.settings -> 'disable_preview', 'false') as disable_preview
+        from message m
+        cross join policy
+        join autopost.channels c on c.workspace_id = p_workspace_id and c.enabled
+            and autopost.routes_to(c.route_filter, m.tags, m.tags_json)
+            and (m.only_channels is null or c.channel_id = any (m.only_channels))
+    ), rendered as materialized (
+        select g.*, r.text, coalesce(autopost.send_mode_problem(g.send_mode, m.payload),
+                                     autopost.preflight_problem(g.platform, r.text, g.parse_mode, m.payload)) as problem,
+               jsonb_strip_nulls(jsonb_build_object('converter', 1, 'parse_mode', g.parse_mode,
+                   'disable_preview', g.disable_preview, 'buttons', m.payload -> 'buttons')) as meta
+        from (select distinct x.item, x.platform, x.send_mode, x.parse_mode, x.disable_preview from matched x) g
+        join message m on m.item = g.item,
+        lateral (select autopost.render_text(m.payload, g.parse_mode) as text offset 0) r
+    ), planned as materialized (
+        select m.item, row_number() over (order by x.channel_id, m.item) as n, m.message_id, x.channel_id, m.content_hash, m.created_at,
+               m.trace_id, m.event_meta, r.text, r.meta, r.problem,
+               case when not m.is_new and r.problem is null then
+                   autopost.duplicate_reason(p_workspace_id, x.channel_id, m.content_hash, x.sent_after) end as duplicate
+        from matched x
+        join message m on m.item = x.item
+        join rendered r on r.item = x.item and r.platform = x.platform and r.send_mode = x.send_mode
+            and r.parse_mode = x.parse_mode and r.disable_preview = x.disable_preview
+    ), deliveries as (
+        insert into autopost.deliveries (workspace_id, delivery_id, message_id, channel_id, hash_version, content_hash,
+            not_before, status, last_error, rendered_text, render_meta, template_version, trace_id, enqueue_batch_id,
+            created_at, updated_at)
+        select p_workspace_id, core.nth_uuid(policy.delivery_base, p.n), p.message_id, p.channel_id, autopost.hash_version(), p.content_hash, p_now,
+               case when p.problem is not null then 'failed_permanent' when p.duplicate is not null then 'deduped' else 'queued' end,
+               autopost.validation_error(p.problem), p.text, p.meta, null, p.trace_id, p_run_id, p.created_at, p_now
+        from planned p, policy
+    ), events as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, result, error, meta)
+        select p_workspace_id, core.nth_uuid(policy.event_base, p.n), core.nth_uuid(policy.delivery_base, p.n), p.message_id, p.channel_id, p_now,
+               case when p.problem is not null then 'validation_failed' when p.duplicate is not null then 'dedup_suppressed' else 'enqueue' end,
+               case when p.problem is not null then 'error' else 'ok' end,
+               autopost.validation_error(p.problem),
+               case when p.duplicate is null then p.event_meta else p.event_meta || jsonb_build_object('reason', p.duplicate) end
+        from planned p, policy
+    )
+    select p.item, count(*) filter (where p.problem is null and p.duplicate is null)::integer,
+           count(*) filter (where p.duplicate is not null)::integer, count(*) filter (where p.problem is not null)::integer
+    from planned p group by p.item
+$$;

@@ -1,0 +1,20 @@
+-- The rules of a workspace: one row, with the specification's defaults, made when it is first asked for.
+
+create or replace function autopost.policy_of(p_workspace_id text) returns autopost.policies
+language plpgsql as $$
+declare
+    policy autopost.policies;
+begin
+    select * into policy from autopost.policies p where p.workspace_id = p_workspace_id;
+    if not found then
+        insert into autopost.policies (workspace_id) values (p_workspace_id) on conflict do nothing;
+        select * into policy from autopost.policies p where p.workspace_id = p_workspace_id;
+    end if;
+    return policy;
+end $$;
+
+-- 1/rate as an interval; null where the rate is null or 0, which means: no limit.
+create or replace function autopost.step_of(p_rate_rps double precision) returns interval
+language sql immutable parallel safe as $$
+    select make_interval(secs => 1 / nullif(p_rate_rps, 0))
+$$;

@@ -1,0 +1,52 @@
+-- Why has it not gone out? Every gate that stands in the way, the one that opens last, and when that will be.
+
+create or replace function autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p_now timestamptz default now())
+returns table (status text, gate text, earliest timestamptz, detail text, gates jsonb)
+language sql stable as $$
+    with d as (
+        select d.*, c, g, w.status as workspace_status, p.sending_lease
+        from autopost.deliveries d
+        join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+        join core.workspaces w on w.workspace_id = d.workspace_id
+        left join autopost.platform_limits g on g.workspace_id = d.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
+        left join autopost.policies p on p.workspace_id = d.workspace_id
+        where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id
+    ), found as (
+        select gate.* from d, lateral (values
+            ('workspace', d.workspace_status <> 'active', 'infinity'::timestamptz, 'the workspace is ' || d.workspace_status),
+            ('disabled', not (d.c).enabled, 'infinity', format('channel %s is disabled', d.channel_id)),
+            ('held', d.held_at is not null, 'infinity', 'its outcome is unknown: confirm it or send it again'),
+            ('paused', (d.c).paused_until > p_now, (d.c).paused_until, format('channel %s is paused', d.channel_id)),
+            ('cooldown', (d.c).cooldown_until > p_now, (d.c).cooldown_until, 'the platform asked this channel to wait'),
+            ('group_cooldown', (d.g).cooldown_until > p_now, (d.g).cooldown_until, format('the platform asked group %s to wait', (d.c).rate_group)),
+            ('retry', d.status = 'retry' and d.next_retry_at > p_now and d.held_at is null, d.next_retry_at,
+                format('attempt %s failed: %s', d.attempt, coalesce(d.last_error ->> 'message', d.last_error ->> 'code'))),
+            ('schedule', d.status in ('queued', 'retry') and d.not_before > p_now, d.not_before, 'it is scheduled for later'),
+            ('slot', d.status = 'claimed' and d.not_before > p_now, d.not_before, 'its slot has not come'),
+            ('max_parallel', d.status in ('queued', 'claimed', 'retry') and (
+                    select count(*) from autopost.deliveries s where s.workspace_id = d.workspace_id
+                    and s.channel_id = d.channel_id and s.status = 'sending') >= (d.c).max_parallel,
+                p_now, format('%s sends of this channel are under way, as many as it may have', (d.c).max_parallel)),
+            ('rate', d.status in ('queued', 'retry') and (d.c).next_allowed_at > p_now, (d.c).next_allowed_at,
+                format('channel %s takes %s a second', d.channel_id, (d.c).rate_rps)),
+            ('group_rate', d.status in ('queued', 'retry') and (d.g).rate_rps > 0 and (d.g).next_allowed_at > p_now, (d.g).next_allowed_at,
+                format('group %s takes %s a second', (d.c).rate_group, (d.g).rate_rps)),
+            ('lease', d.status = 'sending', d.sending_started_at + coalesce(d.sending_lease, '300 seconds'),
+                'it is being sent; its lease ends then')
+        ) as gate (gate, shut, opens, detail)
+        where gate.shut and d.status in ('queued', 'claimed', 'sending', 'retry')
+    ), last as (
+        select * from found f order by f.opens desc limit 1
+    )
+    select d.status, coalesce(last.gate, case when d.status in ('queued', 'claimed', 'retry') then 'none' else d.status end),
+           case when d.status in ('queued', 'claimed', 'sending', 'retry') then nullif(coalesce(last.opens, p_now), 'infinity') end,
+           coalesce(last.detail, case d.status
+               when 'sent' then format('sent at %s', d.sent_at)
+               when 'deduped' then 'the same content went into this channel before'
+               when 'failed_permanent' then d.last_error ->> 'message'
+               when 'dead' then format('given up after %s attempts: %s', d.attempt, d.last_error ->> 'message')
+               else 'nothing is in its way: it goes with the next round of the dispatcher' end),
+           (select coalesce(jsonb_agg(jsonb_build_object('gate', f.gate, 'opens', nullif(f.opens, 'infinity'), 'detail', f.detail)
+                                      order by f.opens desc), '[]') from found f)
+    from d left join last on true
+$$;

@@ -1,0 +1,105 @@
+"""Everything that can happen to a queue, at the same time: workers that forget, operators with the runbook, sweeps."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from crowd import failed, push_now, sent, settle_now, take_now
+from psycopg import AsyncClientCursor
+from runbook import as_psycopg, statements
+
+from vestnik.db.pool import Connection, Pool, call, retrying
+
+_ANSWERS = ["500", "429", "400", "403"]
+_IN_FLIGHT = "status in ('queued', 'claimed', 'sending', 'retry')"
+
+
+class Bedlam:
+    """In each workspace ``w``; every method is one small deed, to be repeated by many at once."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._random = random.Random(20)
+        self._pushed = 0
+        self.begun = 0
+
+    async def dispatch(self) -> None:
+        rows = await take_now(self._pool, limit=self._random.randint(1, 12))
+        self.begun += len(rows)
+        self._random.shuffle(rows)
+        results = [
+            sent(r) if self._random.random() < 0.6 else failed(r, self._random.choice(_ANSWERS), _scope(n))
+            for n, r in enumerate(rows)
+        ]
+        await settle_now(self._pool, results[: len(results) // 2])
+        await settle_now(self._pool, results)
+
+    async def forget(self) -> None:
+        """A worker that begins and is never heard of again, or only when its leases have run out."""
+        rows = await take_now(self._pool, limit=2, run="forgetful")
+        self.begun += len(rows)
+        await self.sweep()
+        if self._random.random() < 0.5:
+            await settle_now(self._pool, [sent(r) if self._random.random() < 0.5 else failed(r, "500") for r in rows])
+
+    async def push(self) -> None:
+        self._pushed += 1
+        await push_now(self._pool, *(f"post {self._random.randint(0, 2 * self._pushed)}" for _ in range(3)))
+
+    async def sweep(self) -> None:
+        await call(self._pool, "select autopost.sweep_sending('w'), autopost.sweep_claimed('w')")
+
+    async def requeue(self) -> None:
+        for section, status in ((3, "dead"), (4, "failed_permanent")):
+            rows = await call(
+                self._pool,
+                "select delivery_id from autopost.deliveries where status = %s order by random() limit 3",
+                (status,),
+            )
+            await self._runbook(section, delivery_ids=[row["delivery_id"] for row in rows])
+
+    async def release(self) -> None:
+        await self._runbook(10)
+
+    async def pause(self) -> None:
+        channel = f"c{self._random.randint(0, 7)}"
+        await self._runbook(5, channel_id=channel, pause_seconds=60)
+        await self._runbook(6, channel_id=channel)
+
+    async def disable(self) -> None:
+        group = f"g{self._random.randint(0, 2)}"
+        await self._runbook(7, rate_group=group)
+        await self._runbook(8, rate_group=group)
+
+    async def calm(self) -> None:
+        """The platform takes everything, nobody interferes: the queue has to run empty."""
+        for n in range(3):
+            await self._runbook(8, rate_group=f"g{n}")
+        for _ in range(2000):
+            await self.sweep()
+            await settle_now(self._pool, [sent(row) for row in await take_now(self._pool)])
+            if not await call(self._pool, f"select from autopost.deliveries where {_IN_FLIGHT} limit 1"):
+                return
+        left = await call(self._pool, f"select * from autopost.deliveries where {_IN_FLIGHT}")
+        raise AssertionError(f"these do not go out: {left}")
+
+    async def _runbook(self, section: int, **arguments: Any) -> None:
+        # Raw SQL locks in the order of a scan, so it may well be the one that a deadlock chooses: it tries again.
+        query = (
+            as_psycopg(statements(section)[0])
+            .replace("'10 minutes'", "'20 milliseconds'")
+            .replace("'15 seconds'", "'5 milliseconds'")
+        )
+
+        async def work(connection: Connection) -> None:
+            cursor = AsyncClientCursor(connection)
+            await cursor.execute(
+                query.encode(), {"workspace_id": "w", "operator": "me", "reason": "because"} | arguments
+            )
+
+        await retrying(self._pool, work)
+
+
+def _scope(n: int) -> str:
+    return ("delivery", "channel", "platform")[n % 3]
