@@ -1,0 +1,207 @@
+"""Pooled HTTP for adapters: one session for each platform, and every way a call can break as a ``SendError``.
+
+No text of an exception of the HTTP library is ever passed on: some of them quote the address, and Telegram's
+address holds the token. What a platform says is cleaned of the token before anybody else sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from vestnik.adapters.classify import unanswered
+from vestnik.adapters.contract import AdapterContext, Channel, SendError
+from vestnik.errors import ConfigError
+
+BODY_LIMIT = 1 << 20  # an answer longer than this is not one of a messaging API
+CONNECT_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. ``data`` is the JSON object, ``None`` for a body of any other kind."""
+
+    status: int
+    data: Mapping[str, Any] | None
+    text: str
+    retry_after: float | None
+
+
+class PlatformHttp:
+    """The connections of one platform."""
+
+    def __init__(self, platform: str, context: AdapterContext) -> None:
+        self._platform = platform
+        self._context = context
+        self._base = _base_url(platform, context)
+        self._ssl = _trust(platform, context)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def token(self, channel: Channel, shape: re.Pattern[str]) -> str:
+        """The channel's token, in a form that can go into a URL or a header."""
+        context = self._context
+        token = (await context.secret(channel.workspace_id, channel.platform, channel.auth_ref)).strip()
+        if shape.fullmatch(token) is None:
+            raise SendError(
+                category="PERMANENT",
+                scope="channel",
+                code="bad_token",
+                message=f"{self._platform}: what is stored under {channel.auth_ref!r} is not a token",
+                raw={"outcome": "not_sent"},
+            )
+        return token
+
+    async def post(
+        self,
+        path: str,
+        *,
+        secret: str,
+        json: Mapping[str, Any],
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        # Raised outside the except blocks: a chained exception would carry the address into a traceback.
+        try:
+            async with self._open().post(
+                URL(self._base + path, encoded=True),
+                json=json,
+                params=params,
+                headers=headers,
+                allow_redirects=False,
+            ) as response:
+                return await _read(response, secret)
+        except (aiohttp.ClientError, OSError) as e:  # TimeoutError is an OSError
+            failure = self._failure(e)
+        raise failure
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        # At the first call, because a session belongs to the loop that it is made in.
+        if self._session is None:
+            timeout = self._context.timeout
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._context.connections, ssl=self._ssl),
+                # Shorter than the total, so that a connection that never came about is known as such.
+                timeout=aiohttp.ClientTimeout(total=timeout, connect=min(CONNECT_TIMEOUT, timeout * 2 / 3)),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    def _failure(self, e: Exception) -> SendError:
+        unsent = isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+        garbled = isinstance(e, aiohttp.ClientResponseError)
+        code = "timeout" if isinstance(e, TimeoutError) else "bad_answer" if garbled else "network"
+        return unanswered(self._platform, code, sent=not unsent, detail=_reason(e))
+
+
+def part(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """An object inside an answer; an empty one where the platform sent anything else."""
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def scalars(**values: Any) -> dict[str, int | str]:
+    """What of an answer is worth an auditor's while: the plain values among those named."""
+    return {key: value for key, value in values.items() if isinstance(value, int | str)}
+
+
+def _base_url(platform: str, context: AdapterContext) -> str:
+    base = context.base_urls.get(platform, "").rstrip("/")
+    try:
+        url = URL(base)
+        usable = url.scheme in ("http", "https") and bool(url.host) and not url.query_string
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(
+            f"the base URL of platform {platform!r} is not an http(s) address",
+            hint=f"set VESTNIK_{platform.upper()}_API_URL to something like https://api.example.org",
+        )
+    return base
+
+
+def _trust(platform: str, context: AdapterContext) -> ssl.SSLContext:
+    """The system's roots, and the platform's own beside them."""
+    trust = ssl.create_default_context()
+    extra = context.ca_files.get(platform)
+    if extra is not None:
+        try:
+            trust.load_verify_locations(cafile=extra)
+        except OSError as e:  # ssl.SSLError is one too
+            raise ConfigError(
+                f"the CA file of platform {platform!r} cannot be used: {extra}: {e.strerror or e}",
+                hint=f"VESTNIK_{platform.upper()}_CA_FILE must name a PEM file with a root certificate",
+            ) from e
+    return trust
+
+
+async def _read(response: aiohttp.ClientResponse, secret: str) -> Answer:
+    try:
+        body = await response.content.read(BODY_LIMIT + 1)
+        while len(body) <= BODY_LIMIT and (more := await response.content.read(BODY_LIMIT)):
+            body += more
+    except (aiohttp.ClientError, OSError):
+        if response.status < 400:
+            raise
+        body = b""  # the status alone says that it was refused
+    text = body.decode("utf-8", "replace")
+    data: Any = None
+    try:
+        if len(body) <= BODY_LIMIT:
+            data = _clean(json.loads(text), secret)
+    except (ValueError, RecursionError):
+        data = None
+    return Answer(
+        status=response.status,
+        data=data if isinstance(data, dict) else None,
+        text=_clean(text[:2000], secret),
+        retry_after=_seconds(response.headers.get("Retry-After")),
+    )
+
+
+def _clean(value: Any, secret: str) -> Any:
+    """Without the token, and without what the database's jsonb cannot hold."""
+    if isinstance(value, str):
+        for form in {secret, quote(secret, safe=""), quote(secret)}:
+            value = value.replace(form, "***")
+        return value.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_clean(key, secret): _clean(item, secret) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean(item, secret) for item in value]
+    return value
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in either of its two forms."""
+    if header is None:
+        return None
+    if re.fullmatch(r"\d{1,9}(\.\d+)?", header.strip()):
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _reason(e: Exception) -> str:
+    if isinstance(e, aiohttp.ClientConnectorCertificateError):
+        return "the server's certificate is not trusted; name its root in the platform's CA file"
+    if isinstance(e, aiohttp.ClientConnectorDNSError):
+        return "the host name cannot be resolved"
+    cause = e.os_error if isinstance(e, aiohttp.ClientConnectorError) else e
+    said = cause.strerror if isinstance(cause, OSError) else None
+    return said or type(e).__name__

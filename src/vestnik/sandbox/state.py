@@ -1,0 +1,176 @@
+"""What the emulated platforms remember: tokens, chats, posts, faults. In memory, bounded everywhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from vestnik.sandbox.faults import Fault
+from vestnik.sandbox.pace import Pace
+from vestnik.sandbox.richtext import Rich
+
+PLATFORMS = ("telegram", "max")
+MOST_CHATS = 20_000
+MOST_TOKENS = 1_000
+LONGEST_ID = 64
+LONGEST_KEPT = 16_384  # of a text as it was received
+
+
+class Clock(Protocol):
+    """``time`` is for what is shown, ``monotonic`` for what is measured."""
+
+    def time(self) -> float: ...
+    def monotonic(self) -> float: ...
+
+
+class SystemClock:
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Full(Exception):
+    """The sandbox takes no more of this kind."""
+
+
+@dataclass(slots=True)
+class Post:
+    message_id: str
+    at: float
+    token: str  # the alias, never the token
+    text: str  # as it was received
+    rich: Rich  # as it is seen
+    parse_mode: str | None
+    buttons: list[list[dict[str, str]]]
+    preview: bool
+    thread_id: int | None = None
+    deleted: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "message_id": self.message_id,
+            "at": self.at,
+            "token": self.token,
+            "text": self.text,
+            "visible": self.rich.text,
+            "parse_mode": self.parse_mode,
+            "buttons": self.buttons,
+            "preview": self.preview,
+            "thread_id": self.thread_id,
+            "deleted": self.deleted,
+        }
+
+
+@dataclass(slots=True)
+class Chat:
+    chat_id: str
+    number: int
+    title: str
+    kind: str
+    posts: deque[Post]
+    threads: frozenset[int] | None = None  # None: any topic is there
+    total: int = 0
+    last_id: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    pace: Pace = field(default_factory=Pace)
+    minute: Pace = field(default_factory=Pace)
+
+    def find(self, message_id: str) -> Post | None:
+        return next((post for post in self.posts if post.message_id == message_id and not post.deleted), None)
+
+
+@dataclass(slots=True)
+class Token:
+    alias: str
+    number: int
+    pace: Pace = field(default_factory=Pace)
+
+
+@dataclass(slots=True)
+class Limits:
+    """Rates in messages per second, ``None`` for no limit; a burst is what may come at once."""
+
+    chat_rps: float | None
+    token_rps: float | None
+    chat_burst: int = 3
+    token_burst: int = 15
+    group_per_minute: int | None = None
+
+
+def _platform_limits(name: str) -> Limits:
+    return Limits(chat_rps=1.0, token_rps=30.0) if name == "telegram" else Limits(chat_rps=None, token_rps=30.0)
+
+
+class Platform:
+    """One emulated platform."""
+
+    def __init__(self, name: str, ring: int) -> None:
+        self.name = name
+        self.ring = ring
+        self.lenient = False
+        self.limits = _platform_limits(name)
+        self.tokens: dict[str, Token] = {}
+        self.chats: OrderedDict[str, Chat] = OrderedDict()
+        self.faults: list[Fault] = []
+        self.counters: Counter[str] = Counter()
+        self.violations: Counter[str] = Counter()
+
+    def add_token(self, token: str, alias: str) -> Token:
+        for known, entry in list(self.tokens.items()):
+            if entry.alias == alias or known == token:
+                del self.tokens[known]
+        if len(self.tokens) >= MOST_TOKENS:
+            raise Full(f"the sandbox holds at most {MOST_TOKENS} tokens")
+        self.tokens[token] = Token(alias, 1_000_000 + len(self.tokens))
+        return self.tokens[token]
+
+    def token(self, token: str) -> Token | None:
+        known = self.tokens.get(token)
+        if known is None and self.lenient and token and len(self.tokens) < MOST_TOKENS:
+            return self.add_token(token, f"token-{len(self.tokens) + 1}")
+        return known
+
+    def add_chat(
+        self, chat_id: str, *, title: str = "", kind: str = "channel", threads: frozenset[int] | None = None
+    ) -> Chat:
+        """A chat that is already there keeps its posts and faults."""
+        chat = self.chats.get(chat_id)
+        if chat is None:
+            if len(self.chats) >= MOST_CHATS:
+                raise Full(f"the sandbox holds at most {MOST_CHATS} chats")
+            number = int(chat_id) if chat_id.lstrip("-").isdigit() else -1_000_000_000_000 - len(self.chats)
+            chat = self.chats[chat_id] = Chat(chat_id, number, title, kind, deque(maxlen=self.ring))
+        chat.title, chat.kind, chat.threads = title or chat.title or chat_id, kind, threads
+        return chat
+
+    def chat(self, chat_id: str) -> Chat | None:
+        known = self.chats.get(chat_id)
+        if known is None and self.lenient and 0 < len(chat_id) <= LONGEST_ID and len(self.chats) < MOST_CHATS:
+            return self.add_chat(chat_id)
+        return known
+
+    def accept(self, chat: Chat, post: Post) -> None:
+        post.text = post.text[:LONGEST_KEPT]
+        chat.posts.append(post)
+        chat.total += 1
+        self.counters["accepted"] += 1
+
+
+class State:
+    """Everything that one sandbox knows."""
+
+    def __init__(self, *, clock: Clock | None = None, ring: int = 200, lenient: bool = False) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self._ring = ring
+        self.lenient = lenient
+        self.platforms: dict[str, Platform] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        self.platforms = {name: Platform(name, self._ring) for name in PLATFORMS}
+        for platform in self.platforms.values():
+            platform.lenient = self.lenient

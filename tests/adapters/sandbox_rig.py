@@ -1,0 +1,68 @@
+"""A platform of a running sandbox, and the built-in adapter for it, as the conformance suite wants them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vestnik.adapters import max, telegram
+from vestnik.adapters.contract import Adapter, AdapterContext, Channel, CreateAdapter
+from vestnik.sandbox.faults import parse_faults
+from vestnik.sandbox.server import Sandbox
+
+CREATE: dict[str, CreateAdapter] = {"telegram": telegram.create, "max": max.create}
+LONGEST = {"telegram": 4096, "max": 4000}
+CHAT = "-1001"
+
+
+class SandboxRig:
+    """One platform of a running sandbox, without its rate limits, which are not what is tested."""
+
+    def __init__(self, sandbox: Sandbox, platform: str) -> None:
+        self.sandbox = sandbox
+        self.platform = sandbox.state.platforms[platform]
+        self.token = "1000001:SECRET-token_of_the_bot"
+        self.channel = Channel("ws", "ch", platform, CHAT, "main", "main")
+        self.longest_text = LONGEST[platform]
+        self.url = f"{sandbox.url}/{platform}"
+        self._adapters: list[Adapter] = []
+        self.platform.add_token(self.token, "bot")
+        self.chat = self.platform.add_chat(CHAT, title="News", threads=frozenset({7}))
+        self.platform.limits.chat_rps = self.platform.limits.token_rps = None
+
+    def adapter(
+        self,
+        *,
+        timeout: float = 5.0,
+        base_url: str | None = None,
+        ca_file: Path | None = None,
+        connections: int = 8,
+        token: str | None = None,
+    ) -> Adapter:
+        async def secret(workspace_id: str, platform: str, auth_ref: str) -> str:
+            assert (workspace_id, platform, auth_ref) == ("ws", self.platform.name, "main")
+            return self.token if token is None else token
+
+        name = self.platform.name
+        context = AdapterContext(
+            secret=secret,
+            base_urls={name: base_url or self.url},
+            ca_files={} if ca_file is None else {name: ca_file},
+            timeout=timeout,
+            connections=connections,
+        )
+        self._adapters.append(CREATE[name](context))
+        return self._adapters[-1]
+
+    def fault(self, kind: str, **fault: Any) -> None:
+        self.platform.faults[:] = parse_faults({"kind": kind, **fault})
+
+    def posts(self) -> list[dict[str, Any]]:
+        return [post.as_json() for post in self.chat.posts]
+
+    def connections(self) -> int:
+        return self.sandbox.connections
+
+    async def close(self) -> None:
+        for adapter in self._adapters:
+            await adapter.close()

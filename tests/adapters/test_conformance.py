@@ -1,0 +1,19 @@
+"""The built-in adapters keep the contract."""
+
+from __future__ import annotations
+
+import pytest
+from conformance import Conformance
+from sandbox_rig import SandboxRig
+
+
+class TestTelegram(Conformance):
+    @pytest.fixture
+    def rig(self, telegram_rig: SandboxRig) -> SandboxRig:
+        return telegram_rig
+
+
+class TestMax(Conformance):
+    @pytest.fixture
+    def rig(self, max_rig: SandboxRig) -> SandboxRig:
+        return max_rig
