@@ -1,0 +1,70 @@
+"""``vestnik``: parse, call a verb, render. Errors are one line, with the way out."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import psycopg
+import typer
+
+from vestnik.errors import InvalidPayload, VestnikError
+
+app = typer.Typer(
+    name="vestnik",
+    help="Publish once, arrive in every channel.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    add_completion=False,
+)
+
+
+def main() -> None:
+    _assemble()
+    try:
+        app()
+    except InvalidPayload as e:
+        _complain("the payload is not right", *e.problems)
+    except VestnikError as e:
+        _complain(str(e), *([f"try: {e.hint}"] if e.hint else []))
+    except psycopg.errors.ForeignKeyViolation as e:
+        _complain(_detail(e), "vestnik apply FILE creates workspaces and channels")
+    except psycopg.errors.UniqueViolation as e:
+        _complain(_detail(e))
+    except psycopg.OperationalError as e:
+        _complain(f"the database is away: {str(e).strip().splitlines()[0]}", "try: vestnik db status")
+
+
+def _complain(line: str, *more: str) -> None:
+    for text in (f"vestnik: {line}", *(f"  {text}" for text in more)):
+        print(text, file=sys.stderr)
+    sys.exit(1)
+
+
+def _detail(error: psycopg.Error) -> str:
+    return error.diag.message_detail or error.diag.message_primary or str(error)
+
+
+def _assemble() -> None:
+    """The commands, in the order in which one meets them."""
+    for name, module, attribute in (
+        ("demo", "demo", "demo"),
+        ("up", "serve", "up"),
+        ("run", "serve", "run_roles"),
+        ("migrate", "database", "migrate_command"),
+        ("apply", "apply", "apply"),
+        ("push", "publish", "push"),
+        ("queue", "look", "queue"),
+        ("events", "look", "events"),
+        ("why", "look", "why"),
+        ("sandbox", "sandbox", "sandbox"),
+        ("bench", "bench", "bench"),
+    ):
+        app.command(name)(getattr(import_module(f"vestnik.cli.{module}"), attribute))
+    for name, module, attribute in (
+        ("db", "database", "app"),
+        ("endpoint", "doors", "endpoints"),
+        ("apikey", "doors", "apikeys"),
+    ):
+        app.add_typer(getattr(import_module(f"vestnik.cli.{module}"), attribute), name=name)

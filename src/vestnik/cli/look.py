@@ -1,0 +1,75 @@
+"""``vestnik queue``, ``events``, ``why``: what waits, what happened, what is in the way."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from vestnik.autopost import verbs
+from vestnik.cli.output import AsJson, console, show
+from vestnik.cli.session import with_pool
+from vestnik.db.pool import Pool
+
+Workspace = Annotated[str | None, typer.Option("--workspace", "-w", help="Only this workspace.")]
+
+
+def queue(workspace: Workspace = None, as_json: AsJson = False) -> None:
+    """Show how many deliveries stand where."""
+    rows = with_pool(lambda pool: verbs.queue_snapshot(pool, workspace))
+    columns = ("workspace_id", "status", "count", "oldest")
+    show(
+        rows,
+        columns,
+        as_json=as_json,
+        empty="Nothing was ever queued. Publish: vestnik push WORKSPACE 'Hello'",
+    )
+
+
+def events(
+    workspace: Annotated[str, typer.Argument(help="The workspace to look into.")],
+    *,
+    minutes: Annotated[int, typer.Option(help="How far back.", min=1)] = 30,
+    errors: Annotated[bool, typer.Option("--errors", help="Only what went wrong.")] = False,
+    delivery: Annotated[UUID | None, typer.Option(help="Only of this delivery.")] = None,
+    channel: Annotated[str | None, typer.Option(help="Only of this channel.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show what happened lately, newest first."""
+    rows = with_pool(
+        lambda pool: verbs.list_events(
+            pool,
+            workspace,
+            minutes=minutes,
+            errors_only=errors,
+            delivery_id=delivery,
+            channel_id=channel,
+            limit=limit,
+        )
+    )
+    columns = ("ts", "action", "result", "channel_id", "delivery_id", "attempt", "error")
+    show(rows, columns, as_json=as_json, empty=f"Nothing happened in the last {minutes} minutes.")
+
+
+def why(
+    delivery: Annotated[UUID, typer.Argument(help="The delivery to explain.")],
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a delivery has not gone out, and when it can."""
+
+    async def ask(pool: Pool) -> verbs.Row:
+        return await verbs.why(pool, workspace or await verbs.workspace_of_delivery(pool, delivery), delivery)
+
+    found = with_pool(ask)
+    if as_json:
+        typer.echo(json.dumps(found, default=str, ensure_ascii=False))
+        return
+    console.print(f"[bold]{found['status']}[/]  {found['detail']}")
+    if found["earliest"]:
+        console.print(f"earliest: {found['earliest']:%Y-%m-%d %H:%M:%S %Z}")
+    for gate in found["gates"][1:]:
+        console.print(f"[dim]also {gate['gate']}: {gate['detail']}, until {gate['opens'] or 'somebody changes it'}[/]")

@@ -1,0 +1,45 @@
+"""How commands show what they found: a table for people, one JSON array for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+console = Console()
+_COLOURS = {
+    "sent": "green", "ok": "green", "error": "red", "dead": "bold red", "failed_permanent": "red", "retry": "yellow",
+    "sending": "cyan", "claimed": "cyan", "deduped": "dim",
+}  # fmt: skip
+
+
+def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
+    if as_json:
+        typer.echo(json.dumps([dict(row) for row in rows], default=str, ensure_ascii=False))
+    elif not rows:
+        console.print(empty)
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column.replace("_", " "), overflow="fold")
+        for row in rows:
+            table.add_row(*(_cell(row[column]) for column in columns))
+        console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    text = str(value)
+    return f"[{_COLOURS[text]}]{text}[/]" if text in _COLOURS else text.replace("[", r"\[")

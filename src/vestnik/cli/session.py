@@ -1,0 +1,34 @@
+"""What every command that talks to the database does first and last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from vestnik.db.home import database
+from vestnik.db.migrate import check
+from vestnik.db.pool import Pool, make_pool
+from vestnik.settings import Settings, load_settings
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def open_pool(settings: Settings) -> AsyncIterator[Pool]:
+    """The database in use, its schema checked; the embedded server runs for as long as the block lasts."""
+    async with database(settings) as url:
+        await check(url)
+        async with make_pool(url, max_size=4, name="vestnik cli") as pool:
+            yield pool
+
+
+def with_pool(work: Callable[[Pool], Awaitable[T]]) -> T:
+    """Run one piece of work on the database in use."""
+
+    async def run() -> T:
+        async with open_pool(load_settings()) as pool:
+            return await work(pool)
+
+    return asyncio.run(run())
