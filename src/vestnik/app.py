@@ -123,7 +123,7 @@ async def _start(
         stops.append(dispatcher.stop)
         tasks.append(asyncio.create_task(dispatcher.run(), name="dispatcher"))
     if "api" in roles:
-        server = _http_server(settings, pool)
+        server = http_server(settings, pool)
         stops.append(server.end)
         tasks.append(asyncio.create_task(server.serve(), name="api"))
         http_url = await server.address(tasks[-1])
@@ -135,7 +135,7 @@ async def _start(
     return Service(tasks, stop, http_url)
 
 
-def _http_server(settings: Settings, pool: Pool) -> HttpServer:
+def http_server(settings: Settings, pool: Pool) -> HttpServer:
     return HttpServer(
         uvicorn.Config(
             create_app(pool, max_request_bytes=settings.max_request_bytes),

@@ -12,6 +12,8 @@ Log = structlog.stdlib.BoundLogger
 
 
 def configure(level: str = "info", form: str = "text") -> None:
+    # The pool warns of every connection that it cannot make; those who wait for one say so once, and in our form.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     renderer: Any = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if form == "json"

@@ -46,7 +46,7 @@ class Settings(BaseSettings):
 
 def load_settings() -> Settings:
     try:
-        return Settings()  # type: ignore[call-arg]  # pydantic fills the fields from the environment
+        return Settings()
     except ValidationError as e:
         faults = "; ".join(f"VESTNIK_{str(f['loc'][0]).upper()}: {f['msg']}" for f in e.errors())
         raise ConfigError(f"settings are wrong: {faults}", hint="correct them in the environment or .env") from e

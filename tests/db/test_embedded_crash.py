@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from vestnik.db.embedded import EmbeddedServer
+from vestnik.db.embedded import EmbeddedServer, processes
 from vestnik.errors import EmbeddedServerError
 
 Ask = Callable[[str, str], Any]
@@ -70,6 +71,30 @@ def test_the_server_of_another_folder_is_a_stranger_too(
         assert ask(url, "select 1") == 1
     own_server.stop(force=True)
     assert ask(server.superuser_url, FIRST_PROCESS) == other
+
+
+def test_a_signal_never_reaches_a_stranger(own_folder: Path, stranger: subprocess.Popen[bytes]) -> None:
+    processes.send(stranger.pid, signal.SIGKILL, data_of(own_folder), "vestnik")
+    with pytest.raises(subprocess.TimeoutExpired):
+        stranger.wait(0.1)
+
+
+def test_on_a_system_without_proc(
+    own_server: EmbeddedServer,
+    own_folder: Path,
+    ask: Ask,
+    kill_everything: Kill,
+    stranger: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if shutil.which("ps") is None:
+        pytest.skip("needs ps")
+    monkeypatch.setattr("vestnik.db.embedded.processes._PROC", own_folder / "no-proc")
+    write_pid(own_folder, kill_everything(own_server), stranger.pid)
+    with own_server.running() as url:
+        assert ask(url, "select 1") == 1
+    assert own_server.stop(force=True)
+    assert stranger.poll() is None
 
 
 def test_stopping_a_server_that_died_leaves_the_new_owner_of_its_id_alone(

@@ -22,10 +22,11 @@ async def value(pool: Pool, query: Any = "select 1 as v") -> Any:
 
 
 async def test_comes_back_after_a_restart_of_the_server(own_server: EmbeddedServer) -> None:
-    async with make_pool(own_server.url, min_size=5, max_size=5) as pool:
+    async with make_pool(own_server.url, min_size=6, max_size=6, checkout_timeout=5) as pool:
         await pool.wait()
         own_server.stop(force=True)
         own_server.start()
+        assert await value(pool) == 1, "six dead connections, and no time to try them one by one"
         assert await asyncio.gather(*(value(pool) for _ in range(20))) == [1] * 20
 
 
@@ -50,9 +51,10 @@ async def test_waits_longer_than_one_series_of_attempts(
         await pool.wait()
         own_server.stop(force=True)
         waiting = asyncio.gather(*(value(pool) for _ in range(3)))
-        for _ in range(4):
-            while "reconnection attempt" not in await given_up.get():
-                pass
+        async with asyncio.timeout(20):
+            for _ in range(4):
+                while "reconnection attempt" not in await given_up.get():
+                    pass
         await asyncio.to_thread(own_server.start)
         assert await waiting == [1] * 3
 

@@ -10,9 +10,8 @@ from fastapi.responses import JSONResponse
 from psycopg_pool import PoolTimeout
 
 from vestnik import __version__
-from vestnik.api import problems
+from vestnik.api import problems, workspace
 from vestnik.api.push import push_routes
-from vestnik.api.workspace import workspace_routes
 from vestnik.autopost.intake import Intake
 from vestnik.db.pool import Pool, call
 
@@ -26,9 +25,10 @@ def create_app(pool: Pool, *, max_request_bytes: int = 8 * 1024 * 1024) -> FastA
         docs_url="/docs",
         redoc_url=None,
     )
+    app.state.pool = pool
     problems.install(app)
     app.include_router(push_routes(Intake(pool), max_request_bytes))
-    app.include_router(workspace_routes(pool))
+    app.include_router(workspace.router)
 
     @app.get("/api/health", tags=["service"], summary="Is the service able to work?")
     async def health() -> Response:

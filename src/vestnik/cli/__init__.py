@@ -46,25 +46,36 @@ def _detail(error: psycopg.Error) -> str:
     return error.diag.message_detail or error.diag.message_primary or str(error)
 
 
+# In the order in which one meets them: name, module, attribute.
+_COMMANDS = (
+    ("demo", "demo", "demo"),
+    ("up", "serve", "up"),
+    ("run", "serve", "run_roles"),
+    ("migrate", "database", "migrate_command"),
+    ("apply", "apply", "apply"),
+    ("push", "publish", "push"),
+    ("queue", "look", "queue"),
+    ("events", "look", "events"),
+    ("why", "look", "why"),
+    ("sandbox", "sandbox", "sandbox"),
+    ("bench", "bench", "bench"),
+)
+_GROUPS = (
+    ("db", "database", "app"),
+    ("endpoint", "doors", "endpoints"),
+    ("apikey", "doors", "apikeys"),
+)
+
+
 def _assemble() -> None:
-    """The commands, in the order in which one meets them."""
-    for name, module, attribute in (
-        ("demo", "demo", "demo"),
-        ("up", "serve", "up"),
-        ("run", "serve", "run_roles"),
-        ("migrate", "database", "migrate_command"),
-        ("apply", "apply", "apply"),
-        ("push", "publish", "push"),
-        ("queue", "look", "queue"),
-        ("events", "look", "events"),
-        ("why", "look", "why"),
-        ("sandbox", "sandbox", "sandbox"),
-        ("bench", "bench", "bench"),
-    ):
-        app.command(name)(getattr(import_module(f"vestnik.cli.{module}"), attribute))
-    for name, module, attribute in (
-        ("db", "database", "app"),
-        ("endpoint", "doors", "endpoints"),
-        ("apikey", "doors", "apikeys"),
-    ):
-        app.add_typer(getattr(import_module(f"vestnik.cli.{module}"), attribute), name=name)
+    """Only the command that is asked for is loaded, so that a short one starts quickly; the help loads all."""
+    names = {name for name, *_ in (*_COMMANDS, *_GROUPS)}
+    asked = set(sys.argv[1:2]) & names or names
+    for name, module, attribute in _COMMANDS:
+        if name in asked:
+            app.command(name)(getattr(import_module(f"vestnik.cli.{module}"), attribute))
+    for name, module, attribute in _GROUPS:
+        if name in asked:
+            app.add_typer(getattr(import_module(f"vestnik.cli.{module}"), attribute), name=name)
+    if len(asked) == 1:
+        app.callback()(lambda: None)  # one command alone would otherwise become the program itself

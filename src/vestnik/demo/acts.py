@@ -125,9 +125,9 @@ async def _deliveries(stage: Stage, message_id: str) -> list[dict[str, Any]]:
 
 
 async def _all_sent(stage: Stage, message_id: str, count: int, say: Say) -> bool:
-    sent = sum(row["status"] == "sent" for row in await _deliveries(stage, message_id))
-    say(f"{sent} of {count} delivered")
-    return sent == count
+    sent = [row for row in await _deliveries(stage, message_id) if row["status"] == "sent"]
+    say(f"{len(sent)} of {count} delivered")
+    return len(sent) == count
 
 
 async def _settled(stage: Stage, message_id: str) -> bool:

@@ -65,7 +65,7 @@ def send(pid: int, number: signal.Signals, data: Path, cluster_name: str) -> Non
 
 def _command_line(pid: int) -> str:
     if not _PROC.is_dir():
-        shown = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
+        shown = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
         return os.fsdecode(shown.stdout).strip()
     try:
         words = (_PROC / str(pid) / "cmdline").read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import secrets
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
@@ -39,11 +40,11 @@ class SecretBox:
 
 
 def _key_of(path: Path) -> bytes:
-    """Read the key; make it when there is none. Two programs may do so at once: the link lets one of them win."""
+    """Read the key; make it when there is none. Many may do so at once: the link lets one of them win."""
     if path.exists():
         return path.read_bytes().strip()
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
         f.write(Fernet.generate_key())
     try:
