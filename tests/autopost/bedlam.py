@@ -45,7 +45,7 @@ class Bedlam:
 
     async def push(self) -> None:
         self._pushed += 1
-        await push_now(self._pool, *(f"post {self._random.randint(0, 2 * self._pushed)}" for _ in range(3)))
+        await push_now(self._pool, *(f"post {self._random.randint(0, 40 + self._pushed // 4)}" for _ in range(3)))
 
     async def sweep(self) -> None:
         await call(self._pool, "select autopost.sweep_sending('w'), autopost.sweep_claimed('w')")
@@ -73,13 +73,14 @@ class Bedlam:
         await self._runbook(8, rate_group=group)
 
     async def calm(self) -> None:
-        """The platform takes everything, nobody interferes: the queue has to run empty."""
+        """The platform takes everything at once, nobody interferes: the queue has to run empty."""
+        await call(self._pool, "update autopost.channels set rate_rps = null")
         for n in range(3):
             await self._runbook(8, rate_group=f"g{n}")
         for _ in range(2000):
             await self.sweep()
             await settle_now(self._pool, [sent(row) for row in await take_now(self._pool)])
-            if not await call(self._pool, f"select from autopost.deliveries where {_IN_FLIGHT} limit 1"):
+            if not await call(self._pool, f"select 1 from autopost.deliveries where {_IN_FLIGHT} limit 1"):
                 return
         left = await call(self._pool, f"select * from autopost.deliveries where {_IN_FLIGHT}")
         raise AssertionError(f"these do not go out: {left}")

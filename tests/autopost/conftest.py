@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from crowd import Crowd
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
@@ -95,20 +96,14 @@ class Autopost:
         )  # fmt: skip
 
     async def claim(self, limit: int = 100, run: str = "run-1") -> list[DictRow]:
-        return await self.sql(
-            "select * from claim_deliveries(%s, %s, %s, %s)", self.workspace, run, limit, self.now
-        )
+        return await self.sql("select * from claim_deliveries(%s, %s, %s, %s)", self.workspace, run, limit, self.now)
 
     async def begin(self, limit: int = 100, run: str = "run-1") -> list[DictRow]:
-        return await self.sql(
-            "select * from begin_sending(%s, %s, %s, %s)", self.workspace, run, limit, self.now
-        )
+        return await self.sql("select * from begin_sending(%s, %s, %s, %s)", self.workspace, run, limit, self.now)
 
     async def take(self, limit: int = 100, run: str = "run-1") -> list[DictRow]:
         """What the dispatcher calls: claim and begin at once."""
-        return await self.sql(
-            "select * from claim_and_begin(%s, %s, %s, %s)", self.workspace, run, limit, self.now
-        )
+        return await self.sql("select * from claim_and_begin(%s, %s, %s, %s)", self.workspace, run, limit, self.now)
 
     async def sent(self, delivery_id: UUID, lease: int | None = None, provider_message_id: str = "m1") -> str:
         return await self.value(
@@ -128,9 +123,7 @@ class Autopost:
             self.workspace, delivery_id, at, Jsonb(error or {"code": "500", "scope": "platform"}), lease, self.now,
         )  # fmt: skip
 
-    async def fail(
-        self, delivery_id: UUID, error: dict[str, Any] | None = None, lease: int | None = None
-    ) -> str:
+    async def fail(self, delivery_id: UUID, error: dict[str, Any] | None = None, lease: int | None = None) -> str:
         return await self.value(
             "select fail_permanent(%s, %s, %s, %s, %s)",
             self.workspace, delivery_id, Jsonb(error or {"code": "400", "scope": "delivery"}), lease, self.now,
@@ -148,9 +141,7 @@ class Autopost:
     async def sweep(self) -> tuple[int, int]:
         """How many sends and how many claims came back."""
         sending = await self.value("select autopost.sweep_sending(%s, 500, %s)", self.workspace, self.now)
-        return sending, await self.value(
-            "select autopost.sweep_claimed(%s, 500, %s)", self.workspace, self.now
-        )
+        return sending, await self.value("select autopost.sweep_claimed(%s, 500, %s)", self.workspace, self.now)
 
     async def delivery(self, delivery_id: UUID) -> DictRow:
         return (await self.sql(
@@ -198,3 +189,10 @@ async def workspace(worker_database: str) -> AsyncIterator[Autopost]:
         driver = Autopost(db, f"w-{uuid4().hex}")
         await driver.workspace_row()
         yield driver
+
+
+@pytest.fixture
+async def crowd(database: str, autopost: Autopost) -> AsyncIterator[Crowd]:
+    crowd = Crowd(database, autopost)
+    yield crowd
+    await crowd.close()

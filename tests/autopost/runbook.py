@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-
 _TEXT = Path(__file__).with_name("runbook.sql").read_text("utf-8")
 _SECTION = re.compile(r"^-- (\d+)\) .*$", re.MULTILINE)
 _PLACE = re.compile(r"(?<![:\w]):([a-z_]+)")

@@ -200,15 +200,17 @@ create type autopost.incoming as (
     content_hash text,
     tags         text[],
     trace_id     uuid,
+    created_at   timestamptz,
     round        integer
 );
 create type autopost.stored as (
-    item         integer,
-    message_id   uuid,
-    is_new       boolean,
-    payload      jsonb,
-    content_hash text,
-    tags         text[],
-    trace_id     uuid,
+    item          integer,
+    message_id    uuid,
+    is_new        boolean,
+    payload       jsonb,
+    content_hash  text,
+    tags          text[],
+    trace_id      uuid,
+    created_at    timestamptz,
     only_channels text[]
 );

@@ -91,7 +91,7 @@ language sql volatile as $$
         set status = 'sending', attempt = d.attempt + 1, lease = d.lease + 1,
             lost_leases = d.lost_leases + (d.lease <> d.settled_lease)::integer,
             claim_token = p_run_id, claimed_at = coalesce(d.claimed_at, p_now), sending_started_at = p_now,
-            next_retry_at = null, updated_at = p_now
+            next_retry_at = null, held_at = null, updated_at = p_now
         where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids)
           and d.status || '' in ('claimed', 'queued', 'retry')
         returning d.delivery_id, d.message_id, d.channel_id, d.trace_id, d.attempt, d.lease, d.not_before, d.created_at, d.rendered_text, d.render_meta

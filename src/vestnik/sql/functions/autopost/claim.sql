@@ -117,7 +117,9 @@ language sql volatile as $$
     ) due
 $$;
 
--- A row that was tried before may have been overtaken by the same content: it must not go out a second time.
+-- A row that comes back (tried before, or refused at the door and put back by an operator) may have been overtaken by the
+-- same content: it must not go out a second time. It gives way to a row under way, to one that never left the queue (which
+-- is not looked at here), and of two that come back to the older.
 create or replace function autopost.drop_overtaken(p_workspace_id text, p_delivery_ids uuid[], p_now timestamptz) returns void
 language sql volatile as $$
     with overtaken as (
@@ -133,9 +135,11 @@ language sql volatile as $$
             select from autopost.deliveries o where o.workspace_id = d.workspace_id and o.channel_id = d.channel_id
               and o.content_hash = d.content_hash and o.hash_version = d.hash_version
               and o.status in ('queued', 'claimed', 'sending', 'retry') and o.delivery_id <> d.delivery_id
-              and (o.status in ('claimed', 'sending') or o.delivery_id < d.delivery_id)) as found) other
+              and (o.status in ('claimed', 'sending') or (o.attempt = 0 and o.last_error is null)
+                   or o.delivery_id < d.delivery_id)) as found) other
         where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids)
-          and d.attempt > 0 and d.status || '' in ('queued', 'retry') and (sent.found or other.found)
+          and (d.attempt > 0 or d.last_error is not null) and d.status || '' in ('queued', 'retry')
+          and (sent.found or other.found)
         for no key update of d skip locked
     ), dropped as (
         update autopost.deliveries d set status = 'deduped', next_retry_at = null, updated_at = p_now

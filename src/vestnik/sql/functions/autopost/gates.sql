@@ -73,7 +73,7 @@ begin
         enabled = c.enabled and c.error_streak + 1 < p_policy.disable_after_permanent_streak
     where c.workspace_id = p_row.workspace_id and c.channel_id = p_row.channel_id
       and coalesce(c.penalized_at, '-infinity') < coalesce(p_row.sending_started_at, p_now)
-    returning c.error_streak, not c.enabled into streak, disable;
+    returning c.error_streak, not c.enabled and c.error_streak >= p_policy.disable_after_permanent_streak into streak, disable;
     if not found then
         return;
     end if;

@@ -22,7 +22,7 @@ for each row when (
     -- claim and begin in one step (begin_unpaced): only with everything that both write
     and not (new.status = 'sending' and old.status in ('queued', 'retry')
              and new.attempt = old.attempt + 1 and new.lease = old.lease + 1
-             and new.claimed_at = new.sending_started_at and new.claim_token is not null)
+             and coalesce(new.claimed_at = new.sending_started_at, false) and new.claim_token is not null)
     -- a success that comes after its lease was swept, or an operator's confirmation of a held row
     and not (new.status = 'sent' and old.status in ('retry', 'queued', 'claimed')
              and old.attempt > 0 and new.sent_at is not null)

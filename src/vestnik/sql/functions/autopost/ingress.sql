@@ -102,34 +102,41 @@ begin
     from (select distinct autopost.inbound_hash(p.raw) as hash
           from unnest(p_posts) p where p.raw ->> 'source_ref' is null order by 1) h;
 
+    -- OFFSET 0 keeps the look for an older receipt a probe for each item: joined to a table that was small when the plan
+    -- was made, it would read all of it.
     return query
-    with seen as (
-        select distinct on (autopost.inbound_hash(p.raw)) p.item, autopost.inbound_hash(p.raw) as hash
-        from unnest(p_posts) p where p.raw ->> 'source_ref' is null order by 2, 1
+    with seen as materialized (
+        select distinct on (h.hash) p.item, p.trace_id, h.hash
+        from unnest(p_posts) p, lateral (select autopost.inbound_hash(p.raw) as hash offset 0) h
+        where p.raw ->> 'source_ref' is null order by h.hash, p.item
+    ), taken as (
+        insert into autopost.ingress_receipts
+            (workspace_id, endpoint_id, endpoint_kind, payload_hash, received_at, expires_at, receipt_id)
+        select p_workspace_id, p_endpoint_id, p_kind, s.hash, p_now, p_now + lifetime, s.trace_id
+        from seen s
+        where not exists (
+            select from autopost.ingress_receipts r
+            where r.workspace_id = p_workspace_id and r.endpoint_id = p_endpoint_id and r.payload_hash = s.hash
+              and r.source_ref is null and r.received_at > p_now - drop_window offset 0)
+        returning receipt_id
     )
-    insert into autopost.ingress_receipts
-        (workspace_id, endpoint_id, endpoint_kind, payload_hash, received_at, expires_at, receipt_id)
-    select p_workspace_id, p_endpoint_id, p_kind, s.hash, p_now, p_now + lifetime, i.trace_id
-    from seen s
-    join unnest(p_posts) i on i.item = s.item
-    where not exists (
-        select from autopost.ingress_receipts r
-        where r.workspace_id = p_workspace_id and r.endpoint_id = p_endpoint_id and r.payload_hash = s.hash
-          and r.source_ref is null and r.received_at > p_now - drop_window)
-    returning (select i.item from unnest(p_posts) i where i.trace_id = receipt_id);
+    select s.item from seen s where s.trace_id in (select t.receipt_id from taken t);
 
     return query
-    with first as (
-        select distinct on (p.raw ->> 'source_ref') p.raw ->> 'source_ref' as ref, p.raw, p.trace_id
+    with first as materialized (
+        select distinct on (p.raw ->> 'source_ref') p.raw ->> 'source_ref' as ref, p.item, p.trace_id,
+               autopost.inbound_hash(p.raw) as hash
         from unnest(p_posts) p where p.raw ->> 'source_ref' is not null order by 1, p.item
+    ), taken as (
+        insert into autopost.ingress_receipts as r
+            (workspace_id, endpoint_id, endpoint_kind, source_ref, payload_hash, received_at, expires_at, receipt_id)
+        select p_workspace_id, p_endpoint_id, p_kind, f.ref, f.hash, p_now, p_now + lifetime, f.trace_id
+        from first f order by f.ref
+        on conflict (workspace_id, endpoint_id, source_ref) where source_ref is not null do update
+        set payload_hash = excluded.payload_hash, received_at = excluded.received_at,
+            expires_at = excluded.expires_at, receipt_id = excluded.receipt_id
+        where r.expires_at <= p_now
+        returning receipt_id
     )
-    insert into autopost.ingress_receipts as r
-        (workspace_id, endpoint_id, endpoint_kind, source_ref, payload_hash, received_at, expires_at, receipt_id)
-    select p_workspace_id, p_endpoint_id, p_kind, f.ref, autopost.inbound_hash(f.raw), p_now, p_now + lifetime, f.trace_id
-    from first f order by f.ref
-    on conflict (workspace_id, endpoint_id, source_ref) where source_ref is not null do update
-    set payload_hash = excluded.payload_hash, received_at = excluded.received_at,
-        expires_at = excluded.expires_at, receipt_id = excluded.receipt_id
-    where r.expires_at <= p_now
-    returning (select i.item from unnest(p_posts) i where i.trace_id = receipt_id);
+    select f.item from first f where f.trace_id in (select t.receipt_id from taken t);
 end $$;

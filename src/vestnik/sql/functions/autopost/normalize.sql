@@ -8,38 +8,26 @@ language sql immutable parallel safe as $$ select 1 $$;
 create or replace function autopost.payload_problems(p_raw jsonb) returns text[]
 language plpgsql immutable parallel safe as $$
 declare
-    problems text[] := '{}';
-    wrong text;
+    problems text[];
 begin
     if p_raw is null or jsonb_typeof(p_raw) <> 'object' then
         return array['payload: must be a JSON object'];
     end if;
-    select array_agg(key || ': unknown key' order by key) into problems
-    from jsonb_object_keys(p_raw) key
-    where key <> all ('{text,parse_mode,media,links,buttons,disable_preview,tags,source_ref,scheduled_for,channels,source,workspace_id,meta}');
-    problems := coalesce(problems, '{}');
-
-    foreach wrong in array array[
-        autopost.type_problem(p_raw, 'text', 'string'), autopost.type_problem(p_raw, 'parse_mode', 'string'),
-        autopost.type_problem(p_raw, 'media', 'array'), autopost.type_problem(p_raw, 'links', 'array'),
-        autopost.type_problem(p_raw, 'buttons', 'array'), autopost.type_problem(p_raw, 'disable_preview', 'boolean'),
-        autopost.type_problem(p_raw, 'tags', 'array'), autopost.type_problem(p_raw, 'source_ref', 'string'),
-        autopost.type_problem(p_raw, 'scheduled_for', 'string'), autopost.type_problem(p_raw, 'channels', 'array'),
-        autopost.type_problem(p_raw, 'source', 'object'), autopost.type_problem(p_raw, 'meta', 'object')]
-    loop
-        if wrong is not null then problems := problems || wrong; end if;
-    end loop;
+    select coalesce(array_agg(case when known.key is null then given.key || ': unknown key'
+                                   else format('%s: must be %s, not %s', given.key, known.type, jsonb_typeof(given.value)) end
+                              order by known.place nulls first, given.key), '{}') into problems
+    from jsonb_each(p_raw) given
+    left join (values (1, 'text', 'string'), (2, 'parse_mode', 'string'), (3, 'media', 'array'), (4, 'links', 'array'),
+                      (5, 'buttons', 'array'), (6, 'disable_preview', 'boolean'), (7, 'tags', 'array'),
+                      (8, 'source_ref', 'string'), (9, 'scheduled_for', 'string'), (10, 'channels', 'array'),
+                      (11, 'source', 'object'), (12, 'meta', 'object'), (13, 'workspace_id', null)
+              ) known (place, key, type) on known.key = given.key
+    where known.key is null or jsonb_typeof(given.value) not in ('null', known.type);
     if problems <> '{}' then
         return problems;
     end if;
     return autopost.value_problems(p_raw);
 end $$;
-
-create or replace function autopost.type_problem(p_raw jsonb, p_key text, p_type text) returns text
-language sql immutable parallel safe as $$
-    select case when coalesce(jsonb_typeof(p_raw -> p_key), 'null') not in ('null', p_type)
-                then format('%s: must be %s, not %s', p_key, p_type, jsonb_typeof(p_raw -> p_key)) end
-$$;
 
 -- The types are right; are the values?
 create or replace function autopost.value_problems(p_raw jsonb) returns text[]

@@ -13,8 +13,9 @@ begin
     return policy;
 end $$;
 
--- 1/rate as an interval; null where the rate is null or 0, which means: no limit.
+-- 1/rate as an interval; null where the rate is null or 0, which means: no limit. Rounded up: an interval has whole
+-- microseconds, and four begins at 3 a second must not fit into 0.999999 s.
 create or replace function autopost.step_of(p_rate_rps double precision) returns interval
 language sql immutable parallel safe as $$
-    select make_interval(secs => 1 / nullif(p_rate_rps, 0))
+    select make_interval(secs => ceil(1e6 / nullif(p_rate_rps, 0)) / 1e6)
 $$;

@@ -208,6 +208,14 @@ language sql volatile as $$
             jsonb_build_object('trace_id', p_row.trace_id) || p_meta)
 $$;
 
+-- What a caller calls an error, whatever its JSON is, as one of a category.
+create or replace function autopost.error_of(p_error jsonb, p_category text) returns jsonb
+language sql immutable as $$
+    select case when jsonb_typeof(p_error) = 'object' then p_error
+                else jsonb_strip_nulls(jsonb_build_object('message', p_error #>> '{}')) end
+        || jsonb_build_object('category', p_category)
+$$;
+
 create or replace function autopost.schedule_retry(
     p_workspace_id text, p_delivery_id uuid, p_next_retry_at timestamptz, p_error_json jsonb,
     p_lease integer default null, p_now timestamptz default now()) returns text
@@ -215,7 +223,7 @@ language sql volatile as $$
     select autopost.require_legal(p_workspace_id, p_delivery_id, (
         select s.outcome from autopost.settle_deliveries(p_workspace_id, jsonb_build_array(jsonb_build_object(
             'delivery_id', p_delivery_id, 'lease', p_lease, 'next_retry_at', p_next_retry_at,
-            'error', coalesce(p_error_json, '{}') || '{"category": "TRANSIENT"}')), p_now) s))
+            'error', autopost.error_of(p_error_json, 'TRANSIENT'))), p_now) s))
 $$;
 
 create or replace function autopost.fail_permanent(
@@ -225,5 +233,5 @@ language sql volatile as $$
     select autopost.require_legal(p_workspace_id, p_delivery_id, (
         select s.outcome from autopost.settle_deliveries(p_workspace_id, jsonb_build_array(jsonb_build_object(
             'delivery_id', p_delivery_id, 'lease', p_lease,
-            'error', coalesce(p_error_json, '{}') || '{"category": "PERMANENT"}')), p_now) s))
+            'error', autopost.error_of(p_error_json, 'PERMANENT'))), p_now) s))
 $$;

@@ -4,7 +4,8 @@ create or replace function autopost.why_delivery(p_workspace_id text, p_delivery
 returns table (status text, gate text, earliest timestamptz, detail text, gates jsonb)
 language sql stable as $$
     with d as (
-        select d.*, c, g, w.status as workspace_status, p.sending_lease
+        select d.*, c, g, w.status as workspace_status, p.sending_lease,
+               greatest(c.last_begin_at + autopost.step_of(c.rate_rps), g.last_begin_at + autopost.step_of(g.rate_rps)) as paced_until
         from autopost.deliveries d
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
         join core.workspaces w on w.workspace_id = d.workspace_id
@@ -23,11 +24,12 @@ language sql stable as $$
                 format('attempt %s failed: %s', d.attempt, coalesce(d.last_error ->> 'message', d.last_error ->> 'code'))),
             ('schedule', d.status in ('queued', 'retry') and d.not_before > p_now, d.not_before, 'it is scheduled for later'),
             ('slot', d.status = 'claimed' and d.not_before > p_now, d.not_before, 'its slot has not come'),
+            ('pace', d.status = 'claimed' and d.paced_until > p_now, d.paced_until, 'the last send of its channel or group began only just now'),
             ('max_parallel', d.status in ('queued', 'claimed', 'retry') and (
                     select count(*) from autopost.deliveries s where s.workspace_id = d.workspace_id
                     and s.channel_id = d.channel_id and s.status = 'sending') >= (d.c).max_parallel,
                 p_now, format('%s sends of this channel are under way, as many as it may have', (d.c).max_parallel)),
-            ('rate', d.status in ('queued', 'retry') and (d.c).next_allowed_at > p_now, (d.c).next_allowed_at,
+            ('rate', d.status in ('queued', 'retry') and (d.c).rate_rps > 0 and (d.c).next_allowed_at > p_now, (d.c).next_allowed_at,
                 format('channel %s takes %s a second', d.channel_id, (d.c).rate_rps)),
             ('group_rate', d.status in ('queued', 'retry') and (d.g).rate_rps > 0 and (d.g).next_allowed_at > p_now, (d.g).next_allowed_at,
                 format('group %s takes %s a second', (d.c).rate_group, (d.g).rate_rps)),

@@ -1,0 +1,183 @@
+"""One row of rules per workspace: the specification's values to begin with, and each of them counts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Autopost
+
+pytestmark = pytest.mark.pg16
+
+BUSY = {"scope": "platform", "code": "500"}
+NOT_READY = {"scope": "delivery", "code": "attachment.not.ready"}
+FORBIDDEN = {"scope": "channel", "code": "403"}
+REVOKED = {"scope": "platform", "code": "401"}
+
+
+async def under_way(workspace: Autopost, text: str = "hi") -> Any:
+    if not await workspace.sql("select 1 from autopost.channels where workspace_id = %s", workspace.workspace):
+        await workspace.channel()
+    await workspace.push(text)
+    (row,) = await workspace.take()
+    return row
+
+
+async def waits(workspace: Autopost, error: dict[str, Any] = BUSY, tries: int = 4) -> list[float]:
+    row, found = await under_way(workspace), []
+    for _ in range(tries):
+        await workspace.retry(row["delivery_id"], error, row["lease"])
+        until = (await workspace.delivery(row["delivery_id"]))["next_retry_at"]
+        found.append(round((until - workspace.now).total_seconds(), 3))
+        workspace.now = until
+        (row,) = await workspace.take()
+    return found
+
+
+async def claims(workspace: Autopost, rate: float | None, posts: int = 30) -> int:
+    await workspace.channel(rate_rps=rate)
+    await workspace.push_batch(*[{"text": f"post {n}"} for n in range(posts)])
+    return len(await workspace.claim())
+
+
+async def swept_after(workspace: Autopost, call: str) -> float:
+    """Whole seconds until a sweep takes back what ``call`` has taken."""
+    await workspace.channel()
+    await workspace.push("hi")
+    await getattr(workspace, call)()
+    for second in range(1, 700):
+        workspace.wait(seconds=1)
+        if sum(await workspace.sweep()):
+            return second - 1
+    raise AssertionError("it never came back")
+
+
+async def refusals_until_disabled(workspace: Autopost) -> int:
+    for n in range(1, 9):
+        row = await under_way(workspace, f"post {n}")
+        await workspace.fail(row["delivery_id"], FORBIDDEN, row["lease"])
+        if not (await workspace.channel_row())["enabled"]:
+            return n
+        workspace.wait(hours=2)
+    raise AssertionError("it was never disabled")
+
+
+async def tries_until_dead(workspace: Autopost) -> int:
+    row, tries = await under_way(workspace), 1
+    while await workspace.retry(row["delivery_id"], BUSY, row["lease"]) != "dead":
+        workspace.wait(hours=1)
+        (row,) = await workspace.take()
+        tries += 1
+    return tries
+
+
+async def pause(workspace: Autopost) -> timedelta:
+    row = await under_way(workspace)
+    await workspace.fail(row["delivery_id"], FORBIDDEN, row["lease"])
+    until = (await workspace.channel_row())["paused_until"]
+    return until - workspace.now
+
+
+async def cooldown(workspace: Autopost) -> timedelta:
+    row = await under_way(workspace)
+    await workspace.fail(row["delivery_id"], REVOKED, row["lease"])
+    until = await workspace.value("select cooldown_until from autopost.platform_limits where workspace_id = %s", workspace.workspace)
+    return until - workspace.now
+
+
+async def wait_after_lost_send(workspace: Autopost) -> timedelta:
+    await under_way(workspace)
+    workspace.wait(seconds=301)
+    await workspace.sweep()
+    return (await workspace.deliveries())[0]["next_retry_at"] - workspace.now
+
+
+async def hours_held_back(workspace: Autopost) -> int:
+    await workspace.channel(dedup_ttl_hours=None)
+    row = await under_way(workspace)
+    await workspace.sent(row["delivery_id"], row["lease"])
+    hours = 0
+    while (await workspace.push("hi"))["suppressed"]:
+        workspace.wait(hours=1)
+        hours += 1
+    return hours - 1
+
+
+async def receipt_lifetime(workspace: Autopost) -> timedelta:
+    await workspace.endpoint(secret_hash=workspace.workspace)
+    await workspace.push_batch({"text": "hi", "source_ref": "r"}, endpoint="door", gated=True)
+    until = await workspace.value("select expires_at from autopost.ingress_receipts where workspace_id = %s", workspace.workspace)
+    return until - workspace.now
+
+
+Look = Callable[["Autopost"], Awaitable[Any]]
+
+# Per column: what to look at, what it is by default, another value, what it is then.
+EFFECTS: dict[str, tuple[Look, Any, Any, Any]] = {
+    "claim_per_channel": (lambda w: claims(w, None), 20, 4, 4),
+    "claim_horizon": (lambda w: claims(w, 1.0), 6, "2 seconds", 3),
+    "max_attempts": (tries_until_dead, 5, 2, 2),
+    "backoff_base": (waits, [2, 4, 8, 16], "3 seconds", [3, 6, 12, 24]),
+    "backoff_factor": (waits, [2, 4, 8, 16], 3, [2, 6, 18, 54]),
+    "backoff_max": (waits, [2, 4, 8, 16], "5 seconds", [2, 4, 5, 5]),
+    "not_ready_backoff": (lambda w: waits(w, NOT_READY), [1, 2, 3, 4], "2 seconds", [2, 4, 5, 5]),
+    "not_ready_backoff_max": (lambda w: waits(w, NOT_READY), [1, 2, 3, 4], "2 seconds", [1, 2, 2, 2]),
+    "pause_on_permanent_for": (pause, timedelta(hours=1), "6 hours", timedelta(hours=6)),
+    "disable_after_permanent_streak": (refusals_until_disabled, 3, 2, 2),
+    "platform_cooldown_for": (cooldown, timedelta(minutes=5), "1 minute", timedelta(minutes=1)),
+    "sending_lease": (lambda w: swept_after(w, "take"), 300, "7 seconds", 7),
+    "claimed_lease": (lambda w: swept_after(w, "claim"), 300, "7 seconds", 7),
+    "expired_send_backoff": (wait_after_lost_send, timedelta(seconds=15), "1 minute", timedelta(minutes=1)),
+    "dedup_ttl_hours": (hours_held_back, 168, 3, 3),
+    "receipt_ttl": (receipt_lifetime, timedelta(days=2), "1 day", timedelta(days=1)),
+}
+
+
+async def test_the_row_is_made_when_it_is_first_asked_for_and_only_once(workspace: Autopost) -> None:
+    query = "select * from autopost.policies where workspace_id = %s"
+    assert await workspace.sql(query, workspace.workspace) == []
+    await workspace.push("hi")
+    (first,) = await workspace.sql(query, workspace.workspace)
+    await workspace.sql("select autopost.policy_of(%s)", workspace.workspace)
+    assert await workspace.sql(query, workspace.workspace) == [first]
+
+
+@pytest.mark.parametrize("column", EFFECTS)
+async def test_a_rule_has_the_specifications_value_until_it_is_changed(workspace: Autopost, column: str) -> None:
+    look, by_default, value, then = EFFECTS[column]
+    other = type(workspace)(workspace.connection, workspace.workspace + "-other")
+    await other.workspace_row()
+    for one in (workspace, other):
+        await one.policy(backoff_jitter=0)
+    await other.policy(**{column: value})
+    assert await look(workspace) == by_default
+    assert await look(other) == then
+
+
+async def test_the_jitter_is_a_share_of_the_wait(workspace: Autopost) -> None:
+    await workspace.policy(backoff_jitter=1, backoff_factor=1, max_attempts=30)
+    found = await waits(workspace, tries=12)
+    assert all(2 <= wait <= 4 for wait in found)
+    assert max(found) > 2.4, "beyond the default of a fifth"
+
+
+async def test_every_rule_has_a_test(workspace: Autopost) -> None:
+    columns = await workspace.sql(
+        "select column_name as name from information_schema.columns where table_schema = 'autopost' and table_name = 'policies'"
+    )
+    assert {row["name"] for row in columns} == {*EFFECTS, "backoff_jitter", "workspace_id", "updated_at"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("claim_per_channel", 0), ("max_attempts", 0), ("backoff_factor", 0.5), ("backoff_jitter", 1.5), ("backoff_jitter", -0.1),
+     ("disable_after_permanent_streak", 0), ("dedup_ttl_hours", -1)],
+)  # fmt: skip
+async def test_a_rule_without_sense_cannot_be_stored(workspace: Autopost, column: str, value: float) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation):
+        await workspace.policy(**{column: value})

@@ -1,0 +1,232 @@
+"""Why has it not gone out? The gate that opens last, and when."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Autopost
+
+pytestmark = pytest.mark.pg16
+
+
+async def why(workspace: Autopost, delivery_id: UUID | None = None) -> Any:
+    one = delivery_id or (await workspace.deliveries())[0]["delivery_id"]
+    (answer,) = await workspace.sql("select * from autopost.why_delivery(%s, %s, %s)", workspace.workspace, one, workspace.now)
+    return answer
+
+
+async def gate(workspace: Autopost) -> tuple[str, float | None]:
+    answer = await why(workspace)
+    return answer["gate"], answer["earliest"] and (answer["earliest"] - workspace.now).total_seconds()
+
+
+async def set_channel(workspace: Autopost, **columns: Any) -> None:
+    for name, value in columns.items():
+        await workspace.sql(f"update autopost.channels set {name} = %s where workspace_id = %s", value, workspace.workspace)
+
+
+async def set_group(workspace: Autopost, **columns: Any) -> None:
+    await workspace.sql("select autopost.lock_channels(%s, '{c1}')", workspace.workspace)
+    for name, value in columns.items():
+        await workspace.sql(
+            f"update autopost.platform_limits set {name} = %s where workspace_id = %s", value, workspace.workspace
+        )
+
+
+async def queued(workspace: Autopost, **columns: Any) -> None:
+    await workspace.channel(**columns)
+    await workspace.push("hi")
+
+
+async def test_nothing_in_the_way(workspace: Autopost) -> None:
+    await queued(workspace)
+    answer = await why(workspace)
+    assert (answer["status"], answer["gate"], answer["earliest"], answer["gates"]) == ("queued", "none", workspace.now, [])
+    assert answer["detail"] == "nothing is in its way: it goes with the next round of the dispatcher"
+
+
+async def test_a_gate_that_only_a_person_opens_has_no_time(workspace: Autopost) -> None:
+    await queued(workspace)
+    await set_channel(workspace, enabled=False)
+    assert await gate(workspace) == ("disabled", None)
+    await set_channel(workspace, enabled=True)
+    await workspace.sql("update core.workspaces set status = 'paused' where workspace_id = %s", workspace.workspace)
+    assert await gate(workspace) == ("workspace", None)
+    assert (await why(workspace))["detail"] == "the workspace is paused"
+
+
+async def test_gates_with_a_time(workspace: Autopost) -> None:
+    await queued(workspace)
+    until = workspace.now + timedelta(seconds=40)
+    await set_channel(workspace, paused_until=until)
+    assert await gate(workspace) == ("paused", 40)
+    await set_channel(workspace, paused_until=None, cooldown_until=until)
+    assert await gate(workspace) == ("cooldown", 40)
+    await set_channel(workspace, cooldown_until=None)
+    await set_group(workspace, cooldown_until=until)
+    assert await gate(workspace) == ("group_cooldown", 40)
+    assert (await why(workspace))["detail"] == "the platform asked group bot to wait"
+    workspace.wait(seconds=40)
+    assert await gate(workspace) == ("none", 0)
+
+
+async def test_of_several_gates_the_one_that_opens_last_is_named_and_all_are_listed(workspace: Autopost) -> None:
+    await queued(workspace)
+    await set_channel(
+        workspace, cooldown_until=workspace.now + timedelta(seconds=5), paused_until=workspace.now + timedelta(hours=1)
+    )
+    answer = await why(workspace)
+    assert (answer["gate"], answer["earliest"]) == ("paused", workspace.now + timedelta(hours=1))
+    assert [found["gate"] for found in answer["gates"]] == ["paused", "cooldown"]
+    await set_channel(workspace, enabled=False)
+    answer = await why(workspace)
+    assert (answer["gate"], answer["earliest"]) == ("disabled", None)
+    assert answer["gates"][0]["opens"] is None
+
+
+async def test_a_retry_says_when_and_after_what(workspace: Autopost) -> None:
+    await queued(workspace)
+    (row,) = await workspace.take()
+    error = {"code": "500", "scope": "platform", "message": "oops"}
+    await workspace.retry(row["delivery_id"], error, row["lease"], at=workspace.now + timedelta(seconds=8))
+    assert await gate(workspace) == ("retry", 8)
+    assert (await why(workspace))["detail"] == "attempt 1 failed: oops"
+
+
+async def test_a_held_row_waits_for_a_person(workspace: Autopost) -> None:
+    await queued(workspace, on_unknown="hold")
+    (row,) = await workspace.take()
+    workspace.wait(seconds=301)
+    await workspace.sweep()
+    answer = await why(workspace, row["delivery_id"])
+    assert (answer["status"], answer["gate"], answer["earliest"]) == ("retry", "held", None)
+
+
+async def test_a_schedule_and_a_slot(workspace: Autopost) -> None:
+    await queued(workspace, rate_rps=0.5)
+    workspace.wait(seconds=1)
+    await workspace.push("second")
+    await workspace.sql("update autopost.deliveries set not_before = %s where workspace_id = %s and rendered_text = 'hi'",
+                        workspace.now + timedelta(seconds=77), workspace.workspace)  # fmt: skip
+    assert await gate(workspace) == ("schedule", 77)
+    await workspace.sql("update autopost.deliveries set not_before = created_at where workspace_id = %s", workspace.workspace)
+    await workspace.claim()
+    later = (await workspace.deliveries("claimed"))[1]
+    answer = await why(workspace, later["delivery_id"])
+    assert (answer["gate"], answer["earliest"]) == ("slot", workspace.now + timedelta(seconds=2))
+
+
+async def test_places_and_leases(workspace: Autopost) -> None:
+    await queued(workspace)
+    await workspace.push("second")
+    (row,) = await workspace.take()
+    answer = await why(workspace, row["delivery_id"])
+    assert (answer["gate"], answer["earliest"]) == ("lease", workspace.now + timedelta(seconds=300))
+    waiting = (await workspace.deliveries("queued"))[0]
+    answer = await why(workspace, waiting["delivery_id"])
+    assert (answer["gate"], answer["detail"]) == (
+        "max_parallel", "1 sends of this channel are under way, as many as it may have",
+    )  # fmt: skip
+
+
+async def test_a_claim_that_fell_behind_waits_for_the_pace(workspace: Autopost) -> None:
+    await queued(workspace, rate_rps=0.5)
+    workspace.wait(seconds=1)
+    await workspace.push("second")
+    await workspace.claim()
+    workspace.wait(minutes=1)
+    (row,) = await workspace.begin()
+    await workspace.sent(row["delivery_id"], row["lease"])
+    (waiting,) = await workspace.deliveries("claimed")
+    answer = await why(workspace, waiting["delivery_id"])
+    assert (answer["gate"], answer["earliest"]) == ("pace", workspace.now + timedelta(seconds=2))
+    workspace.wait(seconds=2, microseconds=-1)
+    assert await workspace.begin() == []
+    workspace.wait(microseconds=1)
+    assert (await why(workspace, waiting["delivery_id"]))["gate"] == "none"
+    assert len(await workspace.begin()) == 1
+
+
+async def test_rates_that_are_booked_ahead(workspace: Autopost) -> None:
+    await queued(workspace, rate_rps=2)
+    await set_channel(workspace, next_allowed_at=workspace.now + timedelta(seconds=9))
+    assert await gate(workspace) == ("rate", 9)
+    assert (await why(workspace))["detail"] == "channel c1 takes 2 a second"
+    await set_group(workspace, rate_rps=5, next_allowed_at=workspace.now + timedelta(seconds=12))
+    assert await gate(workspace) == ("group_rate", 12)
+
+
+async def test_a_rate_that_was_taken_away_is_no_gate(workspace: Autopost) -> None:
+    await queued(workspace, rate_rps=None)
+    await set_channel(workspace, next_allowed_at=workspace.now + timedelta(seconds=9))
+    await set_group(workspace, rate_rps=0, next_allowed_at=workspace.now + timedelta(seconds=12))
+    assert await gate(workspace) == ("none", 0)
+    assert len(await workspace.take()) == 1
+
+
+async def test_finished_rows_say_how_they_ended(workspace: Autopost) -> None:
+    await workspace.policy(max_attempts=1)
+    await workspace.channel(max_parallel=3)
+    for text in "abc":
+        await workspace.push(text)
+        workspace.wait(seconds=1)
+    sent, failed, dead = await workspace.take()
+    await workspace.sent(sent["delivery_id"], 1)
+    await workspace.fail(failed["delivery_id"], {"code": "400", "message": "bad markup"}, 1)
+    await workspace.retry(dead["delivery_id"], {"code": "500", "message": "gone"}, 1)
+    await workspace.push("a")
+    (deduped,) = await workspace.deliveries("deduped")
+    await set_channel(workspace, enabled=False)
+    answers = [await why(workspace, row["delivery_id"]) for row in (sent, failed, dead, deduped)]
+    assert [(a["status"], a["gate"], a["earliest"], a["gates"]) for a in answers] == [
+        (status, status, None, []) for status in ("sent", "failed_permanent", "dead", "deduped")
+    ]
+    assert answers[0]["detail"].startswith("sent at 2027-03-01")
+    assert [answer["detail"] for answer in answers[1:]] == [
+        "bad markup", "given up after 1 attempts: gone", "the same content went into this channel before",
+    ]  # fmt: skip
+
+
+async def test_a_delivery_that_is_not_here_has_no_answer(workspace: Autopost) -> None:
+    await queued(workspace)
+    (row,) = await workspace.deliveries()
+    for where, what in ((workspace.workspace, uuid4()), (workspace.workspace + "x", row["delivery_id"])):
+        assert await workspace.sql("select * from autopost.why_delivery(%s, %s)", where, what) == []
+
+
+async def test_asking_changes_nothing(workspace: Autopost) -> None:
+    await queued(workspace)
+    before = await workspace.deliveries(), await workspace.channel_row(), await workspace.events()
+    await why(workspace)
+    assert before == (await workspace.deliveries(), await workspace.channel_row(), await workspace.events())
+
+
+@pytest.mark.parametrize("gates", ["none", "paused", "cooldown", "group", "retry", "schedule", "pause and cooldown"])
+async def test_the_earliest_moment_is_the_moment_at_which_it_can_go(workspace: Autopost, gates: str) -> None:
+    """Not a microsecond before: the answer and the claim must never drift apart."""
+    await queued(workspace)
+    await workspace.policy(backoff_jitter=0)
+    if gates in ("cooldown", "retry"):
+        (row,) = await workspace.take()
+        error = {"scope": "platform", "code": "429", "retry_after_ms": 5000} if gates == "cooldown" else {"code": "500"}
+        await workspace.retry(row["delivery_id"], error, row["lease"])
+    until = workspace.now + timedelta(seconds=20)
+    if "pause" in gates:
+        await set_channel(workspace, paused_until=until)
+    if gates == "pause and cooldown":
+        await set_channel(workspace, cooldown_until=until + timedelta(seconds=3))
+    if gates == "group":
+        await set_group(workspace, cooldown_until=until)
+    if gates == "schedule":
+        await workspace.sql("update autopost.deliveries set not_before = %s where workspace_id = %s", until, workspace.workspace)
+    earliest = (await why(workspace))["earliest"]
+    if earliest > workspace.now:
+        workspace.now = earliest - timedelta(microseconds=1)
+        assert await workspace.take() == []
+    workspace.now = earliest
+    assert len(await workspace.take()) == 1
