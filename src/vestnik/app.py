@@ -15,7 +15,7 @@ from vestnik.adapters import registry
 from vestnik.adapters.contract import Adapter, AdapterContext
 from vestnik.api.app import create_app
 from vestnik.autopost.dispatcher import Dispatcher
-from vestnik.autopost.housekeeping import ensure_event_partitions
+from vestnik.autopost.housekeeping import ensure_event_partitions, keep_partitions_ahead
 from vestnik.db.migrate import check, migrate
 from vestnik.db.pool import Pool, make_pool
 from vestnik.errors import ConfigError
@@ -62,8 +62,7 @@ async def service(settings: Settings, url: str, roles: Sequence[str] = ROLES) ->
         if role not in ROLES:
             raise ConfigError(f"there is no role {role!r}", hint=f"roles: {', '.join(ROLES)}")
     await check(url)
-    async with make_pool(url, min_size=2, max_size=16) as pool:
-        await ensure_event_partitions(pool)
+    async with make_pool(url, min_size=2, max_size=16) as pool, _partitions_kept_ahead(pool):
         credentials = Credentials(pool, SecretBox.open(settings.data_dir, _secret_key(settings)))
         await credentials.verify()
         adapters = load_adapters(settings, credentials)
@@ -77,6 +76,16 @@ async def service(settings: Settings, url: str, roles: Sequence[str] = ROLES) ->
         finally:
             for adapter in adapters.values():
                 await adapter.close()
+
+
+@asynccontextmanager
+async def _partitions_kept_ahead(pool: Pool) -> AsyncIterator[None]:
+    keeping = asyncio.create_task(keep_partitions_ahead(pool), name="partitions")
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
 
 
 async def run(settings: Settings, url: str, roles: Sequence[str], started: Callable[[Service], None]) -> None:

@@ -172,7 +172,7 @@ def _channel_row(workspace: Workspace, channel: Channel) -> Row:
 
 
 def _all_limits(workspace: Workspace) -> list[Limit]:
-    """Those declared, and one for each group that a channel names: the lock of a group exists with its first channel."""
+    """Those declared, and one for each group that a channel names: a group's lock exists with its first channel."""
     declared = {(limit.platform, limit.rate_group): limit for limit in workspace.limits}
     for channel in workspace.channels:
         group = channel.rate_group or channel.auth_ref

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +16,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from vestnik.adapters.contract import Adapter
-from vestnik.autopost.housekeeping import Housekeeping
+from vestnik.autopost.housekeeping import keep_sweeping
 from vestnik.autopost.sender import Result, released, send
 from vestnik.autopost.settler import Settler
 from vestnik.db.listen import listen
@@ -25,6 +24,7 @@ from vestnik.db.pool import Pool, call
 from vestnik.log import get_log
 
 WAKE_CHANNEL = "vestnik_wake"
+DUE_BUT_TAKEN = 0.05  # seconds before looking again
 log = get_log()
 
 
@@ -50,7 +50,6 @@ class Dispatcher:
         self._awake = asyncio.Event()
         self._stopping = False
         self._settler = Settler(pool, self._settled)
-        self._housekeeping = Housekeeping(pool)
 
     def stop(self) -> None:
         """Begin nothing more; ``run`` returns when what is under way has ended."""
@@ -58,17 +57,20 @@ class Dispatcher:
         self._awake.set()
 
     async def run(self) -> None:
+        """Until ``stop``; raises when a part of it fails, for then nothing may go on as if all were well."""
         log.info("dispatcher.started", token=self.token, concurrency=self._concurrency)
         settling = asyncio.create_task(self._settler.run())
-        aside = [asyncio.create_task(self._listen()), asyncio.create_task(self._housekeeping.run())]
+        parts = [asyncio.create_task(part) for part in (self._loop(), self._listen(), keep_sweeping(self._pool))]
         try:
-            await self._loop()
+            done, _ = await asyncio.wait([settling, *parts], return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
         finally:
-            for task in aside:
-                task.cancel()
+            for part in parts:
+                part.cancel()
+            await asyncio.wait(parts)
             await self._end_sends()
-            self._settler.close()
-            await settling
+            await self._end_settling(settling)
             log.info("dispatcher.stopped", token=self.token)
 
     async def _loop(self) -> None:
@@ -76,7 +78,7 @@ class Dispatcher:
         while not self._stopping:
             self._awake.clear()
             try:
-                begun, next_at = await self._round()
+                begun, wait = await self._round()
             except (psycopg.OperationalError, PoolTimeout) as e:
                 log.warning("dispatcher.database_away", error=str(e).strip(), retry_in=pause)
                 await self._wait(pause)
@@ -84,11 +86,14 @@ class Dispatcher:
                 continue
             pause = 0.1
             if not begun:
-                await self._wait(self._until(next_at))
+                await self._wait(wait)
 
-    async def _round(self) -> tuple[int, datetime | None]:
-        """Once around the workspaces that have work; each may take its share of the free places."""
-        begun, soonest = 0, None
+    async def _round(self) -> tuple[int, float]:
+        """Once around the workspaces that have work; each may take its share of the free places.
+
+        Returns how many sends began, and how long to wait if none did.
+        """
+        begun, wait, served = 0, self._poll, None
         place = (await call(self._pool, "select autopost.workspace_place() as place"))[0]["place"]
         found = await call(self._pool, "select w from autopost.workspaces_with_work(%s) w", (place,))
         workspaces = [row["w"] for row in found]
@@ -96,28 +101,31 @@ class Dispatcher:
             share = min(max(self._free // (len(workspaces) - n), 1), max(self._concurrency // 2, 1))
             if self._free < share or self._stopping:
                 break
-            begun_here, next_at = await self._begin(workspace_id, share)
-            begun += begun_here
-            soonest = min(filter(None, (soonest, next_at)), default=None)
-            if len(workspaces) > 1:
-                await call(self._pool, "select autopost.remember_workspace(%s)", (workspace_id,))
-        return begun, soonest
+            begun_here = await self._begin(workspace_id, share)
+            if not begun_here:
+                wait = min(wait, await self._until_next(workspace_id))
+            begun, served = begun + begun_here, workspace_id
+        if begun and served and len(workspaces) > 1:
+            await call(self._pool, "select autopost.remember_workspace(%s)", (served,))
+        return begun, wait
 
-    async def _begin(self, workspace_id: str, limit: int) -> tuple[int, datetime | None]:
-        rows = await call(
-            self._pool,
-            "select * from autopost.claim_and_begin(%s, %s, %s)",
-            (workspace_id, self.token, limit),
-        )
+    async def _begin(self, workspace_id: str, limit: int) -> int:
+        query = "select * from autopost.claim_and_begin(%s, %s, %s)"
+        rows = await call(self._pool, query, (workspace_id, self.token, limit))
         for row in rows:
             task = asyncio.create_task(send(workspace_id, row, self._adapters, self._deadline))
             self._sends[task] = (workspace_id, row)
             task.add_done_callback(self._done)
         self._free -= len(rows)
-        if rows:
-            return len(rows), None
-        found = await call(self._pool, "select autopost.next_begin_at(%s) as next_at", (workspace_id,))
-        return 0, found[0]["next_at"]
+        return len(rows)
+
+    async def _until_next(self, workspace_id: str) -> float:
+        """Seconds to the next slot, by the database's clock. One that is due but did not begin is somebody else's."""
+        query = "select extract(epoch from autopost.next_begin_at(%s) - clock_timestamp())::float8 as seconds"
+        seconds = (await call(self._pool, query, (workspace_id,)))[0]["seconds"]
+        if seconds is None:
+            return self._poll
+        return min(seconds, self._poll) if seconds > 0 else DUE_BUT_TAKEN
 
     def _done(self, task: asyncio.Task[Result]) -> None:
         workspace_id, row = self._sends.pop(task)
@@ -139,11 +147,6 @@ class Dispatcher:
         except TimeoutError:
             pass
 
-    def _until(self, next_at: datetime | None) -> float:
-        if next_at is None:
-            return self._poll
-        return min(max((next_at - datetime.now(UTC)).total_seconds(), 0.001), self._poll)
-
     async def _end_sends(self) -> None:
         """What is under way may finish; what has not by the end of the grace goes back to the queue."""
         if self._sends:
@@ -154,3 +157,12 @@ class Dispatcher:
             if late:
                 await asyncio.wait(late)
             await asyncio.sleep(0)  # lets the last done-callbacks hand over their results
+
+    async def _end_settling(self, settling: asyncio.Task[None]) -> None:
+        """Everything that was sent is written down, unless the database stays away: then the lease sweep finds it."""
+        self._settler.close()
+        _, unfinished = await asyncio.wait([settling], timeout=self._grace)
+        for task in unfinished:
+            log.error("dispatcher.results_not_written", results=self._settler.waiting)
+            task.cancel()
+            await asyncio.wait([task])

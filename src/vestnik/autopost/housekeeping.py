@@ -1,9 +1,9 @@
-"""What the dispatcher does aside: take back expired leases, drop old receipts, make the days of the event log ahead."""
+"""What is done aside: expired leases come back, old receipts go, the days of the event log are made ahead."""
 
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Awaitable, Callable
 
 import psycopg
 from psycopg_pool import PoolTimeout
@@ -17,21 +17,25 @@ SWEEP_BATCH = 500
 log = get_log()
 
 
-class Housekeeping:
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._partitions_at = float("-inf")
+async def keep_sweeping(pool: Pool) -> None:
+    """The dispatcher's: what a dead one has left behind comes back."""
+    await _repeat(lambda: sweep(pool), SWEEP_EVERY)
 
-    async def run(self) -> None:
-        while True:
-            try:
-                if time.monotonic() - self._partitions_at > PARTITIONS_EVERY:
-                    await ensure_event_partitions(self._pool)
-                    self._partitions_at = time.monotonic()
-                await sweep(self._pool)
-            except (psycopg.Error, PoolTimeout) as e:
-                log.warning("housekeeping.failed", error=str(e).strip())
-            await asyncio.sleep(SWEEP_EVERY)
+
+async def keep_partitions_ahead(pool: Pool) -> None:
+    """Every role's: whichever of them runs, no day comes unprepared."""
+    await _repeat(lambda: ensure_event_partitions(pool), PARTITIONS_EVERY)
+
+
+async def _repeat(work: Callable[[], Awaitable[int]], every: float) -> None:
+    while True:
+        pause = every
+        try:
+            await work()
+        except (psycopg.Error, PoolTimeout) as e:
+            log.warning("housekeeping.failed", error=str(e).strip())
+            pause = min(every, 30.0)
+        await asyncio.sleep(pause)
 
 
 async def sweep(pool: Pool) -> int:

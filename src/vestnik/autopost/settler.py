@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -29,6 +30,10 @@ class Settler:
         self._waiting.append(result)
         self._something.set()
 
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
     def close(self) -> None:
         """Lets ``run`` end once everything that was put has been written."""
         self._closing = True
@@ -43,15 +48,13 @@ class Settler:
                 continue
             batch = self._next_batch()
             try:
-                await self._write(batch)
+                await self._write_or_singly(batch)
             except (psycopg.OperationalError, PoolTimeout) as e:
                 # Nothing is dropped. What was in fact committed is recognised by its lease the second time.
                 log.warning("settle.database_away", results=len(self._waiting), error=str(e).strip(), retry_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
                 continue
-            except psycopg.DatabaseError as e:
-                await self._write_singly(batch, e)
             pause = 0.1
             written = set(map(id, batch))
             self._waiting = [r for r in self._waiting if id(r) not in written]
@@ -61,20 +64,31 @@ class Settler:
         workspace = self._waiting[0].workspace_id
         return [r for r in self._waiting if r.workspace_id == workspace][:BATCH]
 
+    async def _write_or_singly(self, batch: list[Result]) -> None:
+        try:
+            await self._write(batch)
+        except psycopg.OperationalError:
+            raise
+        except (psycopg.DatabaseError, ValueError) as e:
+            log.error("settle.batch_refused", results=len(batch), error=str(e))
+            for result in batch:
+                await self._write_one(result)
+
+    async def _write_one(self, result: Result) -> None:
+        """What a platform said may be something that cannot be stored. The result itself counts, so it goes without."""
+        try:
+            await self._write([result])
+        except psycopg.OperationalError:
+            raise
+        except (psycopg.DatabaseError, ValueError) as e:
+            log.error("settle.answer_not_stored", delivery_id=str(result.delivery_id), error=str(e))
+            await self._write([_bare(result)])
+
     async def _write(self, batch: list[Result]) -> None:
         results = Jsonb([_as_json(result) for result in batch])
         for row in await call(self._pool, _SETTLE, (batch[0].workspace_id, results)):
             if row["outcome"] in ("late", "illegal"):
                 log.warning("settle.late", delivery_id=str(row["delivery_id"]), outcome=row["outcome"])
-
-    async def _write_singly(self, batch: list[Result], reason: Exception) -> None:
-        """One result that the database refuses must not hold back the others; its row is left to the lease sweep."""
-        log.error("settle.batch_refused", results=len(batch), error=str(reason))
-        for result in batch:
-            try:
-                await self._write([result])
-            except psycopg.DatabaseError as e:
-                log.error("settle.refused", delivery_id=str(result.delivery_id), error=str(e))
 
 
 _SETTLE = "select * from autopost.settle_deliveries(%s, %s)"
@@ -86,6 +100,13 @@ def _as_json(result: Result) -> dict[str, Any]:
         return settled | {"error": result.error}
     return settled | {
         "provider_message_id": result.provider_message_id,
-        "sent_at": str(result.sent_at),
+        "sent_at": result.sent_at.isoformat() if result.sent_at else None,
         "meta": result.raw,
     }
+
+
+def _bare(result: Result) -> Result:
+    if result.error is None:
+        return replace(result, raw=None)
+    known = ("category", "scope", "code", "retry_after_ms", "scope_named")
+    return replace(result, error={key: result.error[key] for key in known if key in result.error})
