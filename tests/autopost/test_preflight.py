@@ -110,12 +110,13 @@ async def test_a_channel_takes_only_what_its_send_mode_says(workspace: Autopost,
         )  # fmt: skip
 
 
-async def test_max_takes_three_link_buttons_in_a_row(workspace: Autopost) -> None:
+async def test_max_takes_thirty_rows_of_three_link_buttons(workspace: Autopost) -> None:
+    """A wider row is broken into several by the adapter; only what does not fit after that is refused."""
     await workspace.channel("mx", platform="max")
     await workspace.channel("tg")
     button = {"text": "Go", "url": "https://e.example"}
-    assert (await workspace.push({"text": "a", "buttons": [[button] * 3] * 2}))["failed"] == 0
-    pushed = await workspace.push({"text": "b", "buttons": [[button], [button] * 4]})
+    assert (await workspace.push({"text": "a", "buttons": [[button] * 4] * 15}))["failed"] == 0
+    pushed = await workspace.push({"text": "b", "buttons": [[button] * 4] * 16})
     assert (pushed["enqueued"], pushed["failed"]) == (1, 1)
     assert (await workspace.deliveries("failed_permanent"))[0]["channel_id"] == "mx"
 

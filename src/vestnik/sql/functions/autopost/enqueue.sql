@@ -123,7 +123,7 @@ begin
            case when s.tags <> p.tags then s.tags end,
            array_remove(array[
                case when s.tags <> p.tags then 'the same post came before with other tags; it is routed by those' end,
-               autopost.unknown_channels(p_workspace_id, s.only_channels)], null)
+               case when s.only_channels is not null then autopost.unknown_channels(p_workspace_id, s.only_channels) end], null)
     from unnest(stored) s
     join unnest(p_posts) p on p.item = s.item
     left join autopost.fan_out(p_workspace_id, stored, p_run_id, p_now) f on f.item = s.item;

@@ -32,32 +32,32 @@ end $$;
 -- The types are right; are the values?
 create or replace function autopost.value_problems(p_raw jsonb) returns text[]
 language sql immutable parallel safe as $$
-    select coalesce(array_agg(problem), '{}') from (values
-        (case when p_raw ->> 'parse_mode' not in ('HTML', 'Markdown', 'None')
-              then 'parse_mode: must be HTML, Markdown or None' end),
-        (case when p_raw ->> 'source_ref' = '' or char_length(p_raw ->> 'source_ref') > 256
-              then 'source_ref: must have 1 to 256 characters' end),
-        (case when jsonb_array_length(autopost.array_of(p_raw, 'tags')) > 64 then 'tags: at most 64'
-              when jsonb_path_exists(autopost.array_of(p_raw, 'tags'), 'strict $[*] ? (@.type() != "string")')
-              then 'tags: each must be a string'
-              when jsonb_path_exists(autopost.array_of(p_raw, 'tags'), 'strict $[*] ? (@ like_regex "^.{65}" flag "s")')
-              then 'tags: each at most 64 characters' end),
-        (case when jsonb_array_length(autopost.array_of(p_raw, 'channels')) > 10000 then 'channels: at most 10000'
-              when jsonb_path_exists(autopost.array_of(p_raw, 'channels'), 'strict $[*] ? (@.type() != "string")')
-              then 'channels: each must be a string' end),
-        (case when jsonb_array_length(autopost.array_of(p_raw, 'links')) > 20 then 'links: at most 20'
-              when jsonb_path_exists(autopost.array_of(p_raw, 'links'),
-                       'strict $[*] ? (@.type() != "string" || !(@ like_regex "^https?://[^\\s/?#<>]+[^\\s<>]*$" flag "i"))')
-              then 'links: each must be an http or https address' end),
-        (autopost.button_problem(autopost.array_of(p_raw, 'buttons'))),
-        (case when jsonb_array_length(autopost.array_of(p_raw, 'media')) > 0
-              then 'media: not supported yet' end),
-        (case when p_raw ->> 'scheduled_for' is not null then 'scheduled_for: not supported yet' end),
-        (case when coalesce(btrim(p_raw ->> 'text', E' \t\r\n\u00a0'), '') = ''
-                   and jsonb_array_length(autopost.array_of(p_raw, 'links')) = 0
-              then 'text: a post needs text or links' end)
-    ) as v (problem)
-    where problem is not null
+    select array_remove(array[
+        case when p_raw ->> 'parse_mode' not in ('HTML', 'Markdown', 'None')
+             then 'parse_mode: must be HTML, Markdown or None' end,
+        case when p_raw ->> 'source_ref' = '' or char_length(p_raw ->> 'source_ref') > 256
+             then 'source_ref: must have 1 to 256 characters' end,
+        case when jsonb_array_length(autopost.array_of(p_raw, 'tags')) > 64 then 'tags: at most 64'
+             when jsonb_path_exists(autopost.array_of(p_raw, 'tags'), 'strict $[*] ? (@.type() != "string")')
+             then 'tags: each must be a string'
+             when jsonb_path_exists(autopost.array_of(p_raw, 'tags'), 'strict $[*] ? (@ like_regex "^.{65}" flag "s")')
+             then 'tags: each at most 64 characters' end,
+        case when jsonb_array_length(autopost.array_of(p_raw, 'channels')) > 10000 then 'channels: at most 10000'
+             when jsonb_path_exists(autopost.array_of(p_raw, 'channels'), 'strict $[*] ? (@.type() != "string")')
+             then 'channels: each must be a string' end,
+        case when jsonb_array_length(autopost.array_of(p_raw, 'links')) > 20 then 'links: at most 20'
+             when jsonb_path_exists(autopost.array_of(p_raw, 'links'),
+                      'strict $[*] ? (@.type() != "string" || !(@ like_regex "^https?://[^\\s/?#<>]+[^\\s<>]*$" flag "i"))')
+             then 'links: each must be an http or https address' end,
+        case when autopost.array_of(p_raw, 'buttons') <> '[]'
+             then autopost.button_problem(autopost.array_of(p_raw, 'buttons')) end,
+        case when jsonb_array_length(autopost.array_of(p_raw, 'media')) > 0
+             then 'media: not supported yet' end,
+        case when p_raw ->> 'scheduled_for' is not null then 'scheduled_for: not supported yet' end,
+        case when coalesce(btrim(p_raw ->> 'text', E' \t\r\n\u00a0'), '') = ''
+                  and jsonb_array_length(autopost.array_of(p_raw, 'links')) = 0
+             then 'text: a post needs text or links' end
+    ], null)
 $$;
 
 create or replace function autopost.array_of(p_raw jsonb, p_key text) returns jsonb
