@@ -23,7 +23,9 @@ def demo(
     ] = False,
 ) -> None:
     """Run everything on emulated platforms: 40 channels, four acts, then posts keep flowing until Ctrl-C."""
-    console = Console(force_terminal=False if check else None)
+    console = Console(force_terminal=False) if check else Console()
+    if not console.is_terminal:
+        console.width = 140
     settings = load_settings()
     # Its own database, beside the real one; any port that is free, for the real one may be running.
     settings = settings.model_copy(
