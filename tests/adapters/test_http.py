@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from aiohttp import web
-from conformance import TEXT, error_of, verdict
+from conformance import IMPATIENT, TEXT, error_of, verdict
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -275,7 +275,7 @@ def test_the_same_verdicts_on_uvloop() -> None:
             for kind in ("reset", "reset_after_accept", "timeout", "slow"):
                 rig.fault(kind, latency_ms=1)
                 try:
-                    await rig.adapter(timeout=0.2).send_text(rig.channel, TEXT, SendMeta())
+                    await rig.adapter(timeout=IMPATIENT).send_text(rig.channel, TEXT, SendMeta())
                 except SendError as e:
                     found[kind] = (*verdict(e), e.raw["outcome"])
             unreachable = await error_of(rig.adapter(base_url="http://127.0.0.1:1"), rig.channel)

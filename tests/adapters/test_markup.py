@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from vestnik.adapters.contract import ParseMode
-from vestnik.adapters.markup import INTERNAL_TAGS, VERSIONS, convert
+from vestnik.adapters.markup import INTERNAL_TAGS, VERSIONS, convert, markdown
 
 
 def telegram(text: str, mode: ParseMode = "HTML") -> str:
@@ -198,6 +198,14 @@ def test_a_long_and_nasty_text_takes_no_time(unit: str) -> None:
     for mode in ("HTML", "Markdown"):
         for platform in ("telegram", "max"):
             convert(text, mode, platform)  # type: ignore[arg-type]
+
+
+def test_text_survives_a_parser_that_trips(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trip(text: str) -> None:
+        raise IndexError(text)
+
+    monkeypatch.setattr(markdown, "_parse", trip)
+    assert telegram("a **tripping** <b>text</b>", "Markdown") == "a **tripping** &lt;b&gt;text&lt;/b&gt;"
 
 
 def test_the_bytes_do_not_depend_on_the_process() -> None:

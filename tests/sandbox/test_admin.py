@@ -61,6 +61,7 @@ async def test_lenient_takes_any_token_and_any_chat(client: Any) -> None:
     await client.admin("PUT", "max/settings", {"lenient": True})
     assert (await client.max(token="any", chat="-77")).status == 200
     assert (await client.ask("POST", "/max/messages?chat_id=-77", {"text": "a"})).status == 401
+    assert (await client.max(token="Bearer any", chat="-77")).status == 401
 
 
 async def test_only_the_newest_posts_are_kept(client: Any) -> None:

@@ -34,10 +34,10 @@ def test_it_runs_until_it_is_told_to_stop(number: signal.Signals) -> None:
         lines = [process.stdout.readline().strip() for _ in range(5)]
         url = lines[0].removeprefix("Sandbox: ").rstrip("/")
         assert lines[3:5] == [f"VESTNIK_TELEGRAM_API_URL={url}/telegram", f"VESTNIK_MAX_API_URL={url}/max"]
-        with urllib.request.urlopen(f"{url}/telegram/bot1:A/getMe", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/telegram/bot1:A/getMe", timeout=30) as answer:
             assert answer.status == 200
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
 

@@ -26,14 +26,15 @@ _parse = mistune.create_markdown(renderer=None, plugins=["strikethrough"])
 
 
 def parse_markdown(text: str) -> Node:
-    root = Node("root")
     # Somebody else's parser meets anybody's text: whatever it trips over, the text survives.
     try:
-        for block in cast(list[dict[str, Any]], _parse(text)):
-            _add(root, [block])
-            root.add(Node("blank"))
+        blocks = cast(list[dict[str, Any]], _parse(text))
     except Exception:
         return Node("root", children=[text])
+    root = Node("root")
+    for block in blocks:
+        _add(root, [block])
+        root.add(Node("blank"))
     return root
 
 
