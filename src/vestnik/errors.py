@@ -1,14 +1,14 @@
 """The one tree of errors.
 
-    VestnikError
-    ├── ConfigError         a setting or a file of the user is wrong; the text says how to put it right
-    ├── DatabaseError       the database cannot be used as it is
-    │   ├── EmbeddedServerError     the embedded server could not be started or stopped
-    │   └── SchemaMismatch          the schema is newer than this program, or not one it knows
-    ├── InvalidPayload      the shape of a payload is wrong; ``problems`` lists every fault by name
-    ├── IllegalMove         a delivery was asked to make a move that its state machine forbids
-    ├── NotFound            what was named does not exist in this workspace
-    └── SendError           (adapters.contract) what a platform answered, in the normalised form
+VestnikError
+├── ConfigError         a setting or a file of the user is wrong; the text says how to put it right
+├── DatabaseError       the database cannot be used as it is
+│   ├── EmbeddedServerError     the embedded server could not be started or stopped
+│   └── SchemaMismatch          the schema is newer than this program, or not one it knows
+├── InvalidPayload      the shape of a payload is wrong; ``problems`` lists every fault by name
+├── IllegalMove         a delivery was asked to make a move that its state machine forbids
+├── NotFound            what was named does not exist in this workspace
+└── SendError           (adapters.contract) what a platform answered, in the normalised form
 """
 
 from __future__ import annotations

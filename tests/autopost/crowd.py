@@ -64,7 +64,7 @@ async def for_seconds(seconds: float, *work: Callable[[], Awaitable[Any]]) -> li
 async def until(pool: Pool, query: LiteralString, seconds: float = 10) -> None:
     """Until ``query`` finds something."""
     async with asyncio.timeout(seconds):
-        while not await call(pool, query):  # noqa: ASYNC110 - a query has no event to wait for
+        while not await call(pool, query):
             await asyncio.sleep(0.005)
 
 

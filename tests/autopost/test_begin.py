@@ -47,7 +47,11 @@ async def test_a_begin_counts_the_attempt_and_takes_a_lease(workspace: Autopost,
     await backlog(workspace, 1)
     (begun,) = await go(workspace, way, run="run-7")
     row = await workspace.delivery(begun["delivery_id"])
-    assert (row["status"], row["attempt"], row["lease"]) == ("sending", 1, 1) == ("sending", begun["attempt"], begun["lease"])
+    assert (
+        (row["status"], row["attempt"], row["lease"])
+        == ("sending", 1, 1)
+        == ("sending", begun["attempt"], begun["lease"])
+    )
     assert (row["sending_started_at"], row["claimed_at"], row["claim_token"]) == (workspace.now, workspace.now, "run-7")
     assert await go(workspace, way) == [], "what is under way is not begun again"
     assert (await workspace.delivery(begun["delivery_id"]))["attempt"] == 1
@@ -223,26 +227,30 @@ def fastest(begins: list[datetime], rate: float) -> float:
     )
 
 
+@pytest.mark.parametrize(
+    ("ceiling", "rates"),
+    [(None, {"slow": 1, "quick": 4}), (5, {"slow": 1, "quick": 4, "free": None})],
+    ids=["own", "shared"],
+)
 @ways
-async def test_begins_keep_the_pace_in_every_window(workspace: Autopost, way: str) -> None:
+async def test_begins_keep_the_pace_in_every_window(
+    workspace: Autopost, way: str, ceiling: float | None, rates: dict[str, float | None]
+) -> None:
     """Called at odd moments, with a long silence in between that must not turn into a burst."""
-    await group(workspace, rate_rps=5)
-    rates = {"slow": 1, "quick": 4, "free": None}
+    await group(workspace, rate_rps=ceiling)
     for channel_id, rate in rates.items():
         await workspace.channel(channel_id, rate_rps=rate, max_parallel=3)
     await backlog(workspace, 60)
     chance, begins = random.Random(7), {channel_id: list[datetime]() for channel_id in rates}
-    for n in range(110):
+    for n in range(90):
         for row in await go(workspace, way):
             begins[row["channel_id"]].append(workspace.now)
             await workspace.sent(row["delivery_id"], row["lease"])
-        workspace.wait(seconds=30 if n == 60 else chance.uniform(0, 0.25))
-    assert all(begins.values())
-    assert fastest(begins["slow"], 1) < 0.001
-    assert fastest(begins["quick"], 4) < 0.001
-    assert fastest([moment for channel in begins.values() for moment in channel], 5) < 0.001
-    elapsed = 49 * 0.125
-    assert sum(map(len, begins.values())) > 5 * elapsed, "and the pace is used"
+        workspace.wait(seconds=30 if n == 50 else chance.uniform(0, 0.25))
+    assert all(fastest(begins[channel_id], rate) < 0.001 for channel_id, rate in rates.items() if rate)
+    together = [moment for channel in begins.values() for moment in channel]
+    assert ceiling is None or fastest(together, ceiling) < 0.001
+    assert len(together) > 25, "and the pace is used"
 
 
 async def test_claims_that_fell_behind_go_out_one_by_one(workspace: Autopost) -> None:
@@ -270,7 +278,7 @@ async def test_channels_of_one_group_take_turns_at_its_pace(workspace: Autopost,
         begun.append([row["channel_id"] for row in await go(workspace, way)])
         workspace.wait(milliseconds=125)
     assert [len(rows) for rows in begun] == [1, 0, 0, 0] * 3
-    assert sorted(sum(begun, [])) == ["c0", "c1", "c2"]
+    assert sorted(channel_id for rows in begun for channel_id in rows) == ["c0", "c1", "c2"]
 
 
 async def test_a_channel_that_gets_a_rate_between_claim_and_begin_keeps_it(workspace: Autopost) -> None:

@@ -96,7 +96,9 @@ async def group(workspace: Autopost, **columns: Any) -> Any:
         await workspace.sql(
             f"update autopost.platform_limits set {name} = %s where workspace_id = %s", value, workspace.workspace
         )
-    return (await workspace.sql("select * from autopost.platform_limits where workspace_id = %s", workspace.workspace))[0]
+    return (await workspace.sql("select * from autopost.platform_limits where workspace_id = %s", workspace.workspace))[
+        0
+    ]
 
 
 async def test_a_slot_is_the_later_of_the_channels_and_the_groups(workspace: Autopost) -> None:
@@ -146,7 +148,11 @@ GATES = {
     "disabled": ("update autopost.channels set enabled = %s where workspace_id = %s", False, True),
     "paused": ("update autopost.channels set paused_until = %s where workspace_id = %s", "2027-03-02 12:00Z", None),
     "cooldown": ("update autopost.channels set cooldown_until = %s where workspace_id = %s", "2027-03-02 12:00Z", None),
-    "group": ("update autopost.platform_limits set cooldown_until = %s where workspace_id = %s", "2027-03-02 12:00Z", None),
+    "group": (
+        "update autopost.platform_limits set cooldown_until = %s where workspace_id = %s",
+        "2027-03-02 12:00Z",
+        None,
+    ),
     "workspace": ("update core.workspaces set status = %s where workspace_id = %s", "paused", "active"),
 }
 

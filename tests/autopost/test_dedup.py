@@ -142,7 +142,9 @@ async def test_another_hash_version_is_another_post(workspace: Autopost) -> None
     await workspace.channel()
     await send(workspace)
     for table in ("messages", "deliveries"):
-        await workspace.sql(f"update autopost.{table} set hash_version = 0 where workspace_id = %s", workspace.workspace)
+        await workspace.sql(
+            f"update autopost.{table} set hash_version = 0 where workspace_id = %s", workspace.workspace
+        )
     assert await counts(workspace) == (1, 0)
 
 
@@ -220,7 +222,9 @@ async def test_other_tags_the_second_time_are_noted_and_route_nothing(workspace:
     assert (event["message_id"], event["delivery_id"], event["attempt"]) == (first["message_id"], None, 0)
     assert (event["meta"]["first_seen"], event["meta"]["now"]) == (["ru"], ["en"])
     assert event["meta"]["trace_id"] == str(second["trace_id"])
-    assert await workspace.value("select tags from autopost.messages where workspace_id = %s", workspace.workspace) == ["ru"]
+    assert await workspace.value("select tags from autopost.messages where workspace_id = %s", workspace.workspace) == [
+        "ru"
+    ]
 
 
 async def test_the_trace_of_each_push_is_kept_with_its_own_deliveries(workspace: Autopost) -> None:
@@ -289,6 +293,19 @@ async def test_a_requeued_row_gives_way_to_the_same_post_under_way(workspace: Au
     assert len(begun) == (0 if status == "sending" else 1)
     assert (await workspace.delivery(dead["delivery_id"]))["status"] in ("deduped", "sent")
     assert (await workspace.statuses())["deduped"] == 1
+
+
+async def test_a_row_refused_at_the_door_and_requeued_gives_way_too(workspace: Autopost) -> None:
+    """It was never tried, but it comes back: the channel's send_mode was put right meanwhile, and the post sent."""
+    await workspace.channel(send_mode="media")
+    await workspace.push("hi")
+    (failed,) = await workspace.deliveries("failed_permanent")
+    await workspace.sql("update autopost.channels set send_mode = 'text' where workspace_id = %s", workspace.workspace)
+    workspace.wait(minutes=1)
+    await send(workspace)
+    await requeue(workspace, failed["delivery_id"])
+    assert await workspace.take() == []
+    assert await workspace.statuses() == {"sent": 1, "deduped": 1}
 
 
 async def test_of_two_requeued_rows_of_one_post_the_older_goes_out(workspace: Autopost) -> None:

@@ -2,56 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from doors import admit, arrive, door, opened_by, refuse, retry_after, rotate
 
 if TYPE_CHECKING:
     from conftest import Autopost
 
 pytestmark = pytest.mark.pg16
-
-
-async def door(workspace: Autopost, endpoint_id: str = "door", **columns: Any) -> str:
-    """An endpoint with a secret that no other workspace has."""
-    secret_hash = columns.pop("secret_hash", f"{workspace.workspace}/{endpoint_id}")
-    return await workspace.endpoint(endpoint_id, secret_hash=secret_hash, **columns)
-
-
-async def opened_by(workspace: Autopost, secret_hash: str, kind: str = "webhook_push") -> list[tuple[str, str]]:
-    rows = await workspace.sql("select * from autopost.resolve_endpoint(%s, %s)", kind, secret_hash)
-    return [(row["workspace_id"], row["endpoint_id"]) for row in rows]
-
-
-async def admit(workspace: Autopost, count: int = 1, endpoint_id: str = "door") -> int:
-    return await workspace.value(
-        "select autopost.ingress_admit(%s, %s, %s, %s)", workspace.workspace, endpoint_id, count, workspace.now
-    )
-
-
-async def retry_after(workspace: Autopost) -> float:
-    return await workspace.value(
-        "select extract(epoch from autopost.ingress_retry_after(%s, 'door', %s))::float8", workspace.workspace, workspace.now
-    )
-
-
-async def arrive(workspace: Autopost, *payloads: dict[str, Any], endpoint: str = "door") -> list[str]:
-    return [row["outcome"] for row in await workspace.push_batch(*payloads, endpoint=endpoint, gated=True)]
-
-
-async def refuse(workspace: Autopost, action: str, reason: str, count: int = 1) -> None:
-    await workspace.sql(
-        "select autopost.record_refusals(%s, 'door', %s, %s, %s, %s)",
-        workspace.workspace, action, reason, count, workspace.now,
-    )  # fmt: skip
-
-
-async def rotate(workspace: Autopost, endpoint_id: str, secret_hash: str) -> str:
-    return await workspace.value(
-        "select autopost.rotate_endpoint(%s, %s, %s, %s)", workspace.workspace, endpoint_id, secret_hash, workspace.now
-    )
 
 
 # Whose door
@@ -195,122 +155,16 @@ async def test_the_rate_of_a_door_that_is_not_there_is_an_error(workspace: Autop
 
 async def test_admission_touches_one_small_table(workspace: Autopost) -> None:
     await door(workspace)
-    before = await workspace.sql("select * from autopost.workspace_endpoints where workspace_id = %s", workspace.workspace)
+    before = await workspace.sql(
+        "select * from autopost.workspace_endpoints where workspace_id = %s", workspace.workspace
+    )
     await admit(workspace)
-    after = await workspace.sql("select * from autopost.workspace_endpoints where workspace_id = %s", workspace.workspace)
+    after = await workspace.sql(
+        "select * from autopost.workspace_endpoints where workspace_id = %s", workspace.workspace
+    )
     assert before == after
     for table in ("messages", "events", "ingest_runs", "ingress_receipts"):
         assert not await workspace.sql(f"select 1 from autopost.{table} where workspace_id = %s", workspace.workspace)
-
-
-# Seen before
-
-
-async def test_a_source_ref_passes_once(workspace: Autopost) -> None:
-    await workspace.channel()
-    await door(workspace)
-    post = {"text": "hi", "source_ref": "cms-42"}
-    assert await arrive(workspace, post) == ["accepted"]
-    workspace.wait(hours=30)
-    assert await arrive(workspace, post | {"text": "edited since"}) == ["duplicate"]
-    assert await workspace.statuses() == {"queued": 1}
-
-
-async def test_an_expired_receipt_counts_as_absent_before_it_is_cleaned_up(workspace: Autopost) -> None:
-    await workspace.policy(receipt_ttl="1 day")
-    await door(workspace)
-    post = {"text": "hi", "source_ref": "cms-42"}
-    assert await arrive(workspace, post) == ["accepted"]
-    workspace.wait(days=1, microseconds=-1)
-    assert await arrive(workspace, post) == ["duplicate"]
-    workspace.wait(microseconds=1)
-    assert await arrive(workspace, post) == ["accepted"]
-    assert await arrive(workspace, post) == ["duplicate"], "the receipt lives again"
-
-
-async def test_without_a_source_ref_the_same_body_is_dropped_for_a_few_seconds(workspace: Autopost) -> None:
-    await door(workspace, hash_drop_window_sec=10)
-    assert await arrive(workspace, {"text": "hi"}) == ["accepted"]
-    workspace.wait(seconds=10, microseconds=-1)
-    assert await arrive(workspace, {"text": "hi"}) == ["duplicate"]
-    assert await arrive(workspace, {"text": "other"}) == ["accepted"]
-    workspace.wait(microseconds=1)
-    assert await arrive(workspace, {"text": "hi"}) == ["accepted"]
-
-
-async def test_what_was_dropped_does_not_make_the_window_longer(workspace: Autopost) -> None:
-    await door(workspace, hash_drop_window_sec=10)
-    outcomes = []
-    for _ in range(3):
-        outcomes += await arrive(workspace, {"text": "hi"})
-        workspace.wait(seconds=6)
-    assert outcomes == ["accepted", "duplicate", "accepted"]
-
-
-@pytest.mark.parametrize("hint", [{"workspace_id": "other"}, {"meta": {"try": 2}}, {"source": {"feed": 1}}], ids=str)
-async def test_hints_do_not_make_it_another_request(workspace: Autopost, hint: dict[str, Any]) -> None:
-    await door(workspace)
-    assert await arrive(workspace, {"text": "hi"}, {"text": "hi"} | hint) == ["accepted", "duplicate"]
-
-
-async def test_every_door_remembers_for_itself(workspace: Autopost) -> None:
-    await door(workspace, "a")
-    await door(workspace, "b")
-    for post in ({"text": "hi"}, {"text": "hi", "source_ref": "1"}):
-        assert await arrive(workspace, post, endpoint="a") == await arrive(workspace, post, endpoint="b") == ["accepted"]
-        assert await arrive(workspace, post, endpoint="b") == ["duplicate"]
-
-
-async def test_one_batch_is_gated_like_single_requests(workspace: Autopost) -> None:
-    await workspace.channel()
-    await door(workspace)
-    hi, ref = {"text": "hi"}, {"text": "x", "source_ref": "r"}
-    assert await arrive(workspace, hi, ref, {"text": 7}, hi, ref | {"text": "y"}, {"text": "z"}) == [
-        "accepted", "accepted", "invalid", "duplicate", "duplicate", "accepted",
-    ]  # fmt: skip
-    assert await workspace.statuses() == {"queued": 3}
-
-
-async def test_a_refused_request_leaves_no_receipt_so_a_retry_is_welcome(workspace: Autopost) -> None:
-    await door(workspace)
-    assert await arrive(workspace, {"text": 7, "source_ref": "r"}) == ["invalid"]
-    await refuse(workspace, "ingress_rate_limited", "rate")
-    assert not await workspace.sql("select 1 from autopost.ingress_receipts where workspace_id = %s", workspace.workspace)
-    assert await arrive(workspace, {"text": "put right", "source_ref": "r"}) == ["accepted"]
-
-
-async def test_a_failed_enqueue_takes_its_receipt_with_it(workspace: Autopost) -> None:
-    await door(workspace)
-    with pytest.raises(ZeroDivisionError):
-        async with workspace.connection.transaction():
-            assert await arrive(workspace, {"text": "hi", "source_ref": "r"}) == ["accepted"]
-            raise ZeroDivisionError
-    assert await arrive(workspace, {"text": "hi", "source_ref": "r"}) == ["accepted"]
-
-
-async def test_dropped_requests_write_neither_messages_nor_deliveries(workspace: Autopost) -> None:
-    await workspace.channel()
-    await door(workspace)
-    await arrive(workspace, {"text": "hi"})
-    before = await workspace.sql("select * from autopost.messages where workspace_id = %s", workspace.workspace)
-    assert await arrive(workspace, {"text": "hi"}, {"text": 8}) == ["duplicate", "invalid"]
-    after = await workspace.sql("select * from autopost.messages where workspace_id = %s", workspace.workspace)
-    assert before == after, "not even seen once more"
-    assert await workspace.statuses() == {"queued": 1}
-
-
-async def test_receipts_are_swept_when_they_expire(workspace: Autopost) -> None:
-    await workspace.policy(receipt_ttl="1 day")
-    await door(workspace)
-    await arrive(workspace, {"text": "a"}, {"text": "b", "source_ref": "b"})
-    workspace.wait(hours=12)
-    await arrive(workspace, {"text": "c"})
-    sweep: Callable[[], Awaitable[int]] = lambda: workspace.value(  # noqa: E731
-        "select autopost.sweep_receipts(%s, 1, %s)", workspace.workspace, workspace.now
-    )
-    assert await sweep() == 0
-    workspace.wait(hours=12, microseconds=1)
-    assert [await sweep() for _ in range(3)] == [1, 1, 0], "page by page, and only what has expired"
 
 
 # What stays of it
@@ -326,7 +180,8 @@ async def test_refusals_are_kept_as_one_event_per_door_second_and_reason(workspa
     workspace.wait(seconds=1)
     await refuse(workspace, "ingress_dedup_dropped", "seen_before", 2)
     found = [
-        (e["action"], e["meta"]["reason"], e["meta"]["count"], e["result"], e["attempt"]) for e in await workspace.events()
+        (e["action"], e["meta"]["reason"], e["meta"]["count"], e["result"], e["attempt"])
+        for e in await workspace.events()
     ]
     assert sorted(found) == [
         ("ingress_dedup_dropped", "seen_before", 2, "ok", 0),

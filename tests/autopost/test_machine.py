@@ -152,6 +152,7 @@ class Queue(RuleBasedStateMachine):
         only=st.none() | st.sets(st.integers(0, 3), min_size=1),
     )
     def push(self, names: list[str], only: set[int] | None) -> None:
+        self.now += timedelta(milliseconds=1)  # the items of a batch share its moment; two batches never do
         wanted = None if only is None else [f"c{n}" for n in sorted(only)]
         raws = [POSTS[name][0] | ({} if wanted is None else {"channels": wanted}) for name in names]
         expected = [self._expected_births(names[:n], name, wanted) for n, name in enumerate(names)]

@@ -158,7 +158,9 @@ async def test_the_order_of_links_and_buttons_is_part_of_the_hash(workspace: Aut
 
 
 async def test_a_message_keeps_only_what_the_reader_sees(workspace: Autopost) -> None:
-    pushed = await workspace.push(POST | {"source_ref": "cms-42", "source": {"feed": "a"}, "meta": {"k": 1}, "tags": ["x"]})
+    pushed = await workspace.push(
+        POST | {"source_ref": "cms-42", "source": {"feed": "a"}, "meta": {"k": 1}, "tags": ["x"]}
+    )
     message = (await workspace.sql("select * from autopost.messages where message_id = %s", pushed["message_id"]))[0]
     assert message["payload"] == POST | {"type": "text"}
     assert (message["source"], message["source_ref"]) == ({"feed": "a"}, "cms-42")
@@ -202,7 +204,9 @@ async def test_a_message_has_at_most_64_tags(workspace: Autopost) -> None:
 
 
 async def test_tags_come_from_the_post_alone(workspace: Autopost) -> None:
-    first = await workspace.push({"text": "one #a", "source": {"tags": ["s"]}, "source_ref": "r", "meta": {"tags": ["m"]}})
+    first = await workspace.push(
+        {"text": "one #a", "source": {"tags": ["s"]}, "source_ref": "r", "meta": {"tags": ["m"]}}
+    )
     workspace.wait(days=200)
     second = await workspace.push({"text": "two #a"})
     rows = await workspace.sql("select tags from autopost.messages where workspace_id = %s", workspace.workspace)

@@ -162,7 +162,10 @@ async def test_a_refused_payload_is_one_named_error_and_leaves_nothing(workspace
     with pytest.raises(psycopg.Error, match="Text: unknown key; tags: must be array, not number") as refused:
         await workspace.push({"text": "hi", "Text": "x", "tags": 5})
     assert refused.value.sqlstate == "VP001"
-    assert json.loads(refused.value.diag.message_detail or "") == ["Text: unknown key", "tags: must be array, not number"]
+    assert json.loads(refused.value.diag.message_detail or "") == [
+        "Text: unknown key",
+        "tags: must be array, not number",
+    ]
     for table in ("messages", "deliveries", "events", "ingest_runs"):
         assert await workspace.value(
             f"select count(*) from autopost.{table} where workspace_id = %s", workspace.workspace
@@ -182,7 +185,9 @@ async def test_in_a_batch_the_faulty_are_told_apart_and_the_others_go_in(workspa
 
 def json_values() -> st.SearchStrategy[Any]:
     leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | short_text()
-    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(short_text(), inner, max_size=3))
+    return st.recursive(
+        leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(short_text(), inner, max_size=3)
+    )
 
 
 def short_text() -> st.SearchStrategy[str]:

@@ -86,7 +86,9 @@ async def pause(workspace: Autopost) -> timedelta:
 async def cooldown(workspace: Autopost) -> timedelta:
     row = await under_way(workspace)
     await workspace.fail(row["delivery_id"], REVOKED, row["lease"])
-    until = await workspace.value("select cooldown_until from autopost.platform_limits where workspace_id = %s", workspace.workspace)
+    until = await workspace.value(
+        "select cooldown_until from autopost.platform_limits where workspace_id = %s", workspace.workspace
+    )
     return until - workspace.now
 
 
@@ -111,7 +113,9 @@ async def hours_held_back(workspace: Autopost) -> int:
 async def receipt_lifetime(workspace: Autopost) -> timedelta:
     await workspace.endpoint(secret_hash=workspace.workspace)
     await workspace.push_batch({"text": "hi", "source_ref": "r"}, endpoint="door", gated=True)
-    until = await workspace.value("select expires_at from autopost.ingress_receipts where workspace_id = %s", workspace.workspace)
+    until = await workspace.value(
+        "select expires_at from autopost.ingress_receipts where workspace_id = %s", workspace.workspace
+    )
     return until - workspace.now
 
 

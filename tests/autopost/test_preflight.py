@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.pg16
 
 
-async def problem_of(workspace: Autopost, text: str, parse_mode: str = "None", platform: str = "telegram") -> str | None:
+async def problem_of(
+    workspace: Autopost, text: str, parse_mode: str = "None", platform: str = "telegram"
+) -> str | None:
     return await workspace.value("select autopost.preflight_problem(%s, %s, %s, '{}')", platform, text, parse_mode)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,7 +54,10 @@ async def test_the_settings_of_a_channel_are_defaults_under_the_post(workspace: 
     await workspace.push("one")
     await workspace.push({"text": "two", "parse_mode": "None", "disable_preview": False})
     found = {
-        (row["rendered_text"], row["channel_id"]): (row["render_meta"]["parse_mode"], row["render_meta"]["disable_preview"])
+        (row["rendered_text"], row["channel_id"]): (
+            row["render_meta"]["parse_mode"],
+            row["render_meta"]["disable_preview"],
+        )
         for row in await workspace.deliveries()
     }
     assert found == {
@@ -70,11 +74,12 @@ async def test_a_retry_sends_the_very_same_text(workspace: Autopost) -> None:
     (first,) = await workspace.take()
     await workspace.retry(first["delivery_id"], lease=first["lease"])
     await workspace.sql(
-        "update autopost.messages set payload = '{\"type\": \"text\", \"text\": \"edited\"}' where workspace_id = %s",
+        'update autopost.messages set payload = \'{"type": "text", "text": "edited"}\' where workspace_id = %s',
         workspace.workspace,
     )
     await workspace.sql(
-        "update autopost.channels set settings = '{\"parse_mode\": \"HTML\"}' where workspace_id = %s", workspace.workspace
+        'update autopost.channels set settings = \'{"parse_mode": "HTML"}\' where workspace_id = %s',
+        workspace.workspace,
     )
     workspace.wait(hours=1)
     (second,) = await workspace.take()
@@ -90,3 +95,22 @@ async def test_a_payload_lies_once_in_messages_however_many_channels_want_it(wor
     rows = await workspace.sql("select message_id from autopost.messages where workspace_id = %s", workspace.workspace)
     assert [row["message_id"] for row in rows] == [pushed["message_id"]]
     assert {row["message_id"] for row in await workspace.deliveries()} == {pushed["message_id"]}
+
+
+async def test_a_text_is_judged_once_however_many_channels_want_it(workspace: Autopost) -> None:
+    """Looking for the tags of a long text takes longer than writing a row."""
+    text = "<b>x</b> " * 700
+    await workspace.sql(
+        "insert into autopost.channels (workspace_id, channel_id, platform, target_id, auth_ref, rate_group)"
+        " select %s, 'c' || n, 'telegram', '@' || n, 'bot', 'bot' from generate_series(1, 400) n",
+        workspace.workspace,
+    )
+    started = time.perf_counter()
+    await workspace.sql(
+        "select autopost.preflight_problem('telegram', %s || repeat(' ', n), 'HTML', '{}') from generate_series(1, 100) n",
+        text,
+    )
+    a_hundred_times = time.perf_counter() - started
+    started = time.perf_counter()
+    assert (await workspace.push({"text": text, "parse_mode": "HTML"}))["enqueued"] == 400
+    assert time.perf_counter() - started < 2 * a_hundred_times

@@ -71,7 +71,9 @@ async def test_exclude_wants_none_of_its_tags(workspace: Autopost) -> None:
 
 
 async def test_the_three_rules_hold_together_whatever_the_case_of_a_tag(workspace: Autopost) -> None:
-    await workspace.channel(route_filter={"include_any": ["крипто", "ru"], "include_all": ["listing"], "exclude": ["nsfw"]})
+    await workspace.channel(
+        route_filter={"include_any": ["крипто", "ru"], "include_all": ["listing"], "exclude": ["nsfw"]}
+    )
     assert await wanted_by(workspace, "КРИПТО", "Listing") == {"c1"}
     assert await wanted_by(workspace, "listing") == set()
     assert await wanted_by(workspace, "ru", "listing", "NSFW") == set()

@@ -19,7 +19,9 @@ STATES = ["queued", "claimed", "sending", "sent", "retry", "deduped", "failed_pe
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "delivery-states.md"
 
 # Moves that need more than a new status, and what they need: of the old row, and of the new.
-BEGUN_AT_ONCE = "attempt = attempt + 1, lease = lease + 1, claimed_at = now(), sending_started_at = now(), claim_token = 'run'"
+BEGUN_AT_ONCE = (
+    "attempt = attempt + 1, lease = lease + 1, claimed_at = now(), sending_started_at = now(), claim_token = 'run'"
+)
 SUCCESS = "sent_at = now()"
 CONDITIONAL = {
     ("queued", "sending"): BEGUN_AT_ONCE, ("retry", "sending"): BEGUN_AT_ONCE,
@@ -35,7 +37,9 @@ def documented() -> set[tuple[str, str]]:
         if len(cells) < 4 or "`" not in cells[2]:
             continue
         sources = STATES if cells[1].strip() == "any" else re.findall(r"`(\w+)`", cells[1])
-        moves |= {(source, target) for source in sources for target in re.findall(r"`(\w+)`", cells[2]) if target in STATES}
+        moves |= {
+            (source, target) for source in sources for target in re.findall(r"`(\w+)`", cells[2]) if target in STATES
+        }
     return {(source, target) for source, target in moves if source in STATES and source != target}
 
 
@@ -110,7 +114,9 @@ async def test_what_was_never_begun_was_never_sent(one: Autopost, source: str) -
 async def test_an_illegal_move_changes_nothing_and_names_the_row(one: Autopost) -> None:
     (before,) = await one.deliveries()
     with pytest.raises(psycopg.Error, match=f"illegal move of delivery {before['delivery_id']}: queued -> sent"):
-        await one.sql("update autopost.deliveries set status = 'sent', attempt = 9 where workspace_id = %s", one.workspace)
+        await one.sql(
+            "update autopost.deliveries set status = 'sent', attempt = 9 where workspace_id = %s", one.workspace
+        )
     assert await one.deliveries() == [before]
 
 

@@ -29,7 +29,9 @@ async def claims(workspace: Autopost, count: int = 1, **columns: Any) -> None:
 
 
 async def close(workspace: Autopost, column: str, value: Any) -> None:
-    await workspace.sql(f"update autopost.channels set {column} = %s where workspace_id = %s", value, workspace.workspace)
+    await workspace.sql(
+        f"update autopost.channels set {column} = %s where workspace_id = %s", value, workspace.workspace
+    )
 
 
 # Sends
@@ -109,7 +111,8 @@ async def test_a_sweep_is_bounded_and_pages_on(workspace: Autopost) -> None:
     await under_way(workspace, 5)
     workspace.wait(seconds=301)
     pages = [
-        await workspace.value("select autopost.sweep_sending(%s, 2, %s)", workspace.workspace, workspace.now) for _ in range(4)
+        await workspace.value("select autopost.sweep_sending(%s, 2, %s)", workspace.workspace, workspace.now)
+        for _ in range(4)
     ]
     assert pages == [2, 2, 1, 0]
 
@@ -208,7 +211,8 @@ async def test_a_sweep_of_claims_is_bounded(workspace: Autopost) -> None:
     await claims(workspace, 5)
     workspace.wait(seconds=301)
     pages = [
-        await workspace.value("select autopost.sweep_claimed(%s, 2, %s)", workspace.workspace, workspace.now) for _ in range(4)
+        await workspace.value("select autopost.sweep_claimed(%s, 2, %s)", workspace.workspace, workspace.now)
+        for _ in range(4)
     ]
     assert pages == [2, 2, 1, 0]
 

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.pg16
 
 async def why(workspace: Autopost, delivery_id: UUID | None = None) -> Any:
     one = delivery_id or (await workspace.deliveries())[0]["delivery_id"]
-    (answer,) = await workspace.sql("select * from autopost.why_delivery(%s, %s, %s)", workspace.workspace, one, workspace.now)
+    (answer,) = await workspace.sql(
+        "select * from autopost.why_delivery(%s, %s, %s)", workspace.workspace, one, workspace.now
+    )
     return answer
 
 
@@ -27,7 +29,9 @@ async def gate(workspace: Autopost) -> tuple[str, float | None]:
 
 async def set_channel(workspace: Autopost, **columns: Any) -> None:
     for name, value in columns.items():
-        await workspace.sql(f"update autopost.channels set {name} = %s where workspace_id = %s", value, workspace.workspace)
+        await workspace.sql(
+            f"update autopost.channels set {name} = %s where workspace_id = %s", value, workspace.workspace
+        )
 
 
 async def set_group(workspace: Autopost, **columns: Any) -> None:
@@ -46,7 +50,12 @@ async def queued(workspace: Autopost, **columns: Any) -> None:
 async def test_nothing_in_the_way(workspace: Autopost) -> None:
     await queued(workspace)
     answer = await why(workspace)
-    assert (answer["status"], answer["gate"], answer["earliest"], answer["gates"]) == ("queued", "none", workspace.now, [])
+    assert (answer["status"], answer["gate"], answer["earliest"], answer["gates"]) == (
+        "queued",
+        "none",
+        workspace.now,
+        [],
+    )
     assert answer["detail"] == "nothing is in its way: it goes with the next round of the dispatcher"
 
 
@@ -114,7 +123,9 @@ async def test_a_schedule_and_a_slot(workspace: Autopost) -> None:
     await workspace.sql("update autopost.deliveries set not_before = %s where workspace_id = %s and rendered_text = 'hi'",
                         workspace.now + timedelta(seconds=77), workspace.workspace)  # fmt: skip
     assert await gate(workspace) == ("schedule", 77)
-    await workspace.sql("update autopost.deliveries set not_before = created_at where workspace_id = %s", workspace.workspace)
+    await workspace.sql(
+        "update autopost.deliveries set not_before = created_at where workspace_id = %s", workspace.workspace
+    )
     await workspace.claim()
     later = (await workspace.deliveries("claimed"))[1]
     answer = await why(workspace, later["delivery_id"])
@@ -223,7 +234,9 @@ async def test_the_earliest_moment_is_the_moment_at_which_it_can_go(workspace: A
     if gates == "group":
         await set_group(workspace, cooldown_until=until)
     if gates == "schedule":
-        await workspace.sql("update autopost.deliveries set not_before = %s where workspace_id = %s", until, workspace.workspace)
+        await workspace.sql(
+            "update autopost.deliveries set not_before = %s where workspace_id = %s", until, workspace.workspace
+        )
     earliest = (await why(workspace))["earliest"]
     if earliest > workspace.now:
         workspace.now = earliest - timedelta(microseconds=1)

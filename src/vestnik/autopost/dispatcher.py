@@ -25,6 +25,7 @@ from vestnik.log import get_log
 
 WAKE_CHANNEL = "vestnik_wake"
 DUE_BUT_TAKEN = 0.05  # seconds before looking again
+DEAF_AFTER = 1.0  # seconds that a cancelled send may take to end
 log = get_log()
 
 
@@ -155,8 +156,13 @@ class Dispatcher:
             for task in late:
                 task.cancel()
             if late:
-                await asyncio.wait(late)
+                await asyncio.wait(late, timeout=DEAF_AFTER)
             await asyncio.sleep(0)  # lets the last done-callbacks hand over their results
+        for task in list(self._sends):
+            # It does not even listen to its cancellation: the end of the process will end it.
+            log.error("dispatcher.send_will_not_end", delivery_id=str(self._sends[task][1]["delivery_id"]))
+            task.remove_done_callback(self._done)
+            self._settler.put(released(*self._sends.pop(task)))
 
     async def _end_settling(self, settling: asyncio.Task[None]) -> None:
         """Everything that was sent is written down, unless the database stays away: then the lease sweep finds it."""

@@ -32,6 +32,17 @@ class Result:
 async def send(workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str, Adapter], deadline: float) -> Result:
     """Never raises but for cancellation: whatever happens becomes a result."""
     try:
+        return await _answer(workspace_id, row, adapters, deadline)
+    except Exception as e:
+        # A fault of ours must not stop the other channels; it shows in the log and in the delivery.
+        log.exception("send.crashed", workspace_id=workspace_id, delivery_id=str(row["delivery_id"]))
+        return _failed(workspace_id, row, _crashed(e))
+
+
+async def _answer(
+    workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str, Adapter], deadline: float
+) -> Result:
+    try:
         adapter = adapters.get(row["platform"])
         if adapter is None:
             raise _no_adapter(row["platform"])
@@ -43,10 +54,6 @@ async def send(workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str,
         return _failed(workspace_id, row, _no_credential(e))
     except TimeoutError:
         return _failed(workspace_id, row, _hanging(deadline))
-    except Exception as e:
-        # A fault of ours must not stop the other channels; it shows in the log and in the delivery.
-        log.exception("send.crashed", workspace_id=workspace_id, delivery_id=str(row["delivery_id"]))
-        return _failed(workspace_id, row, _crashed(e))
     return Result(workspace_id, row["delivery_id"], row["lease"], sent.provider_message_id, datetime.now(UTC), sent.raw)
 
 

@@ -87,16 +87,15 @@ async def _peer(ground: Ground, size: Size) -> Figures:
 
 async def _drain(ground: Ground, size: Size, what: str, *, max_parallel: int, backlog: int = 0) -> _Drained:
     ground.say(f"{what}: filling")
-    async with ground.database("drain") as url:
-        async with make_pool(url, **CHANNELS_POOL) as pool:
-            await make_workspace(pool)
-            if backlog:
-                await _make_backlog(pool, backlog)
-            await make_channels(pool, size.channels, max_parallel=max_parallel)
-            await _fill(pool, size)
-            await ground.settle(url)
-            ground.say(what)
-            return await _measure(ground, pool, url, size)
+    async with ground.database("drain") as url, make_pool(url, **CHANNELS_POOL) as pool:
+        await make_workspace(pool)
+        if backlog:
+            await _make_backlog(pool, backlog)
+        await make_channels(pool, size.channels, max_parallel=max_parallel)
+        await _fill(pool, size)
+        await ground.settle(url)
+        ground.say(what)
+        return await _measure(ground, pool, url, size)
 
 
 async def _fill(pool: Pool, size: Size) -> None:

@@ -50,7 +50,7 @@ create table autopost.media_blobs (
     primary key (workspace_id, blob_ref, provider, auth_ref)
 );
 
--- What never changes comes first: an update logs only what follows the first byte that differs.
+-- What never or seldom changes comes first: an update logs only what follows the first byte that differs.
 create table autopost.deliveries (
     workspace_id        text        not null,
     delivery_id         uuid        not null,
@@ -65,15 +65,15 @@ create table autopost.deliveries (
     template_version    text,
     rendered_text       text,
     render_meta         jsonb       not null default '{}',
+    not_before          timestamptz not null default now(),
+    next_retry_at       timestamptz,
+    held_at             timestamptz,
+    lost_leases         integer     not null default 0,
     status              text        not null default 'queued' check (status in
                             ('queued', 'claimed', 'sending', 'sent', 'retry', 'deduped', 'failed_permanent', 'dead')),
     attempt             integer     not null default 0,
     lease               integer     not null default 0,
     settled_lease       integer     not null default 0,
-    lost_leases         integer     not null default 0,
-    not_before          timestamptz not null default now(),
-    next_retry_at       timestamptz,
-    held_at             timestamptz,
     claimed_at          timestamptz,
     sending_started_at  timestamptz,
     sent_at             timestamptz,
@@ -99,12 +99,10 @@ create index deliveries_claimed on autopost.deliveries (workspace_id, channel_id
     where status = 'claimed';
 create index deliveries_sending on autopost.deliveries (workspace_id, channel_id, sending_started_at)
     where status = 'sending';
-create index deliveries_in_flight on autopost.deliveries (workspace_id, channel_id, content_hash, hash_version)
+create index deliveries_in_flight on autopost.deliveries (workspace_id, channel_id, content_hash)
     where status in ('queued', 'claimed', 'sending', 'retry');
-create index deliveries_sent on autopost.deliveries (workspace_id, channel_id, content_hash, hash_version, sent_at)
-    where status = 'sent';
-create index deliveries_deduped on autopost.deliveries (workspace_id, channel_id, content_hash, hash_version)
-    where status = 'deduped';
+create index deliveries_went on autopost.deliveries (workspace_id, channel_id, content_hash)
+    where status in ('sent', 'deduped');
 create index deliveries_failed on autopost.deliveries (workspace_id, status, updated_at)
     where status in ('failed_permanent', 'dead');
 
@@ -131,7 +129,7 @@ create table autopost.events (
 ) partition by range (ts);
 create table autopost.events_default partition of autopost.events default;
 
-create index events_by_delivery on autopost.events (workspace_id, delivery_id, ts) where delivery_id is not null;
+create index events_by_delivery on autopost.events (delivery_id) where delivery_id is not null;
 create index events_by_channel on autopost.events (workspace_id, channel_id, ts) where channel_id is not null;
 create index events_by_message on autopost.events using brin (message_id uuid_minmax_multi_ops)
     with (pages_per_range = 16, autosummarize = on);

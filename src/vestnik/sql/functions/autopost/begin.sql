@@ -86,7 +86,9 @@ create or replace function autopost.start_sends(p_workspace_id text, p_run_id te
 returns table (delivery_id uuid, lease integer, attempt integer, message_id uuid, trace_id uuid, channel_id text, platform text,
                target_id text, auth_ref text, rate_group text, settings jsonb, rendered_text text, render_meta jsonb, payload jsonb)
 language sql volatile as $$
-    with started as (
+    with ids as materialized (
+        select core.uuid7(p_now) as base
+    ), started as (
         update autopost.deliveries d
         set status = 'sending', attempt = d.attempt + 1, lease = d.lease + 1,
             lost_leases = d.lost_leases + (d.lease <> d.settled_lease)::integer,
@@ -107,7 +109,7 @@ language sql volatile as $$
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.nth_uuid(ids.base, row_number() over ()), s.delivery_id, s.message_id, s.channel_id, p_now,
                'send_attempt', s.attempt, jsonb_build_object('trace_id', s.trace_id, 'run_id', p_run_id, 'idempotency_key', s.delivery_id)
-        from started s, (select core.uuid7(p_now) as base offset 0) ids
+        from started s, ids
     )
     select s.delivery_id, s.lease, s.attempt, s.message_id, s.trace_id, c.channel_id, c.platform, c.target_id,
            coalesce(a.auth_ref, c.auth_ref), c.rate_group, c.settings, s.rendered_text, s.render_meta, m.payload

@@ -8,7 +8,8 @@ begin
         using errcode = 'VM001', hint = 'docs/reference/delivery-states.md lists the moves there are';
 end $$;
 
-create or replace trigger deliveries_guard before update of status on autopost.deliveries
+-- AFTER, because a BEFORE trigger locks each row once more before it is updated, and logs that.
+create or replace trigger deliveries_guard after update of status on autopost.deliveries
 for each row when (
     old.status is distinct from new.status
     and (old.status || '>' || new.status) <> all (array[

@@ -53,7 +53,9 @@ end $$;
 -- what the statistics say of a status that rows pass through in milliseconds is always wrong.
 create or replace function autopost.settle_awaited(p_workspace_id text, p_results jsonb, p_now timestamptz) returns uuid[]
 language sql volatile as $$
-    with settled as (
+    with ids as materialized (
+        select core.uuid7(p_now) as base
+    ), settled as (
         update autopost.deliveries d
         set status = 'sent', sent_at = coalesce(r.sent_at, p_now), provider_message_id = r.provider_message_id,
             settled_lease = d.lease, last_error = null, next_retry_at = null, held_at = null,
@@ -71,7 +73,7 @@ language sql volatile as $$
         select p_workspace_id, core.nth_uuid(ids.base, row_number() over ()), s.delivery_id, s.message_id, s.channel_id, p_now,
                'sent', s.attempt,
                jsonb_build_object('trace_id', s.trace_id, 'provider_message_id', s.provider_message_id, 'raw', s.meta)
-        from settled s, (select core.uuid7(p_now) as base offset 0) ids
+        from settled s, ids
     )
     select coalesce(array_agg(s.delivery_id), '{}') from settled s
 $$;

@@ -1,0 +1,316 @@
+"""The schema stays one that can be distributed by workspace (ARCHITECTURE, Scale): by the catalog, and by the function texts.
+
+An exception is named here, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+from crowd import push_now, settle_now, take_now
+from psycopg import AsyncConnection, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import DictRow
+
+from sql_text import Function, clauses, functions
+from vestnik.db.embedded import EmbeddedServer
+from vestnik.db.embedded.place import ROLE
+from vestnik.db.pool import Pool, call, make_pool
+from vestnik.db.schema_files import read_functions
+
+pytestmark = pytest.mark.pg16
+
+NO_WORKSPACE = {
+    "core.schema_migrations": "bookkeeping of the database itself",
+    "core.schema_functions": "bookkeeping of the database itself",
+}
+# Unique without a workspace: small tables that are looked into before the workspace is known; reference tables when sharded.
+UNIQUE_EVERYWHERE = {
+    "core.api_keys_pkey": "a key is named by its id",
+    "core.api_keys_key_hash_key": "a key is found by its hash",
+    "autopost.workspace_endpoints_active_secret": "an endpoint is found by its secret",
+}
+NOT_LED_BY_WORKSPACE = {
+    "autopost.messages_by_tags": "GIN",
+    "autopost.channels_by_tags": "GIN",
+    "autopost.events_by_delivery": "a delivery's id is unique everywhere, and a shorter key makes a smaller index",
+    "autopost.events_by_message": "BRIN: it costs nothing, and a message id is unique everywhere",
+    "autopost.ingress_receipts_expired": "the cleanup goes by time; each shard cleans its own",
+}
+# Functions that move or read rows, and do not begin with the workspace.
+OTHER_FIRST_ARGUMENT = {
+    "autopost.resolve_endpoint": "finds the workspace",
+    "autopost.workspaces_with_work": "asks across workspaces, without a lock",
+    "autopost.workspace_place": "the dispatcher's place among the workspaces",
+    "autopost.ensure_event_partitions": "makes partitions",
+    "autopost.drain_default_partition": "makes partitions",
+    "autopost.forbid_move": "the guard; not installed on a distributed table",
+    "autopost.incoming_posts": "touches no row",
+    "core.uuid7": "touches no row",
+    "autopost.feed_gates": "its first argument is a row of the workspace",
+    "autopost.cool_channel": "its first argument is a row of the workspace",
+    "autopost.cool_group": "its first argument is a row of the workspace",
+    "autopost.punish_channel": "its first argument is a row of the workspace",
+    "autopost.note_delivery": "its first argument is a row of the workspace",
+}
+LOCAL_SETTINGS = {
+    "autopost.ingress_admit": "synchronous_commit for its own transaction: where it is lost, only speed is"
+}
+ROW_LOCKS = {"autopost.sweep_receipts": "for update on receipts, which nothing refers to"}
+EDGES = {"core": {"core"}, "autopost": {"autopost", "core"}}
+
+TABLES = """
+    select n.nspname || '.' || c.relname as name, c.oid
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = any (%s) and c.relkind in ('r', 'p') and not c.relispartition"""
+
+
+async def rows(db: AsyncConnection[DictRow], query: str) -> list[DictRow]:
+    return await (await db.execute(query.encode(), (sorted(EDGES),))).fetchall()
+
+
+async def columns_of(db: AsyncConnection[DictRow], which: str) -> dict[str, list[str]]:
+    """The columns of each index that ``which`` selects, by its name."""
+    found = await rows(
+        db,
+        f"""select t.name, split_part(t.name, '.', 1) || '.' || i.relname as index,
+                   array(select coalesce(a.attname, '(expression)') from unnest(x.indkey) with ordinality k (n, place)
+                         left join pg_attribute a on a.attrelid = t.oid and a.attnum = k.n
+                         where k.place <= x.indnkeyatts order by k.place)::text[] as columns
+            from ({TABLES}) t join pg_index x on x.indrelid = t.oid join pg_class i on i.oid = x.indexrelid
+            where {which}""",
+    )
+    return {row["index"]: row["columns"] for row in found}
+
+
+# The catalog
+
+
+async def test_every_table_belongs_to_a_workspace(db: AsyncConnection[DictRow]) -> None:
+    found = await rows(
+        db,
+        f"""select t.name from ({TABLES}) t where not exists (
+                select from pg_attribute a where a.attrelid = t.oid and a.attname = 'workspace_id' and a.attnotnull)""",
+    )
+    assert {row["name"] for row in found} == NO_WORKSPACE.keys()
+
+
+async def test_what_is_unique_is_unique_in_its_workspace(db: AsyncConnection[DictRow]) -> None:
+    unique = await columns_of(db, "x.indisunique and t.name not in ('core.schema_migrations', 'core.schema_functions')")
+    assert {name for name, columns in unique.items() if "workspace_id" not in columns} == UNIQUE_EVERYWHERE.keys()
+    assert len(unique) > 20
+
+
+async def test_primary_keys_are_led_by_the_workspace(db: AsyncConnection[DictRow]) -> None:
+    primary = await columns_of(db, "x.indisprimary")
+    others = {name for name, columns in primary.items() if columns[0] != "workspace_id"}
+    assert others == {"core.api_keys_pkey", "core.schema_migrations_pkey", "core.schema_functions_pkey"}
+    assert len(primary) == len(await rows(db, TABLES)), "each table has one"
+
+
+async def test_other_indexes_are_led_by_the_workspace_too(db: AsyncConnection[DictRow]) -> None:
+    plain = await columns_of(db, "not x.indisunique")
+    assert {name for name, columns in plain.items() if columns[0] != "workspace_id"} == NOT_LED_BY_WORKSPACE.keys()
+
+
+async def test_there_is_no_exclusion_constraint_and_no_sequence(db: AsyncConnection[DictRow]) -> None:
+    assert (
+        await rows(db, f"select from ({TABLES}) t join pg_constraint k on k.conrelid = t.oid where k.contype = 'x'")
+        == []
+    )
+    sequences = (
+        "select c.relname from pg_class c where c.relkind = 'S' and c.relnamespace::regnamespace::text = any (%s)"
+    )
+    assert await rows(db, sequences) == []
+
+
+async def test_foreign_keys_stay_inside_the_workspace(db: AsyncConnection[DictRow]) -> None:
+    found = await rows(
+        db,
+        f"""select k.conname as name, k.confrelid::regclass::text = any ('{{workspaces,core.workspaces}}') as to_workspaces,
+                   (select array_agg(a.attname::text order by u.place) from unnest(k.conkey) with ordinality u (n, place)
+                    join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.n) as here,
+                   (select array_agg(a.attname::text order by u.place) from unnest(k.confkey) with ordinality u (n, place)
+                    join pg_attribute a on a.attrelid = k.confrelid and a.attnum = u.n) as there
+            from ({TABLES}) t join pg_constraint k on k.conrelid = t.oid where k.contype = 'f'""",
+    )
+    assert len(found) > 10
+    for key in found:
+        assert key["here"][0] == key["there"][0] == "workspace_id", key["name"]
+        assert len(key["here"]) > 1 or key["to_workspaces"], key["name"]
+
+
+async def test_events_refer_to_nothing(db: AsyncConnection[DictRow]) -> None:
+    query = "select 1 from pg_constraint where contype = 'f' and conrelid = 'autopost.events'::regclass"
+    assert await (await db.execute(query)).fetchall() == []
+
+
+async def test_the_guard_is_the_only_trigger(db: AsyncConnection[DictRow]) -> None:
+    found = await rows(
+        db, f"select t.name, g.tgname from ({TABLES}) t join pg_trigger g on g.tgrelid = t.oid where not g.tgisinternal"
+    )
+    assert found == [{"name": "autopost.deliveries", "tgname": "deliveries_guard"}]
+
+
+# The texts
+
+
+def test_no_text_hides_from_these_tests() -> None:
+    texts = "".join(file.text for file in read_functions().values())
+    assert len(functions()) == texts.count("create or replace function") > 50
+
+
+async def test_functions_begin_with_their_workspace(db: AsyncConnection[DictRow]) -> None:
+    found = await rows(
+        db,
+        """select p.pronamespace::regnamespace || '.' || p.proname as name from pg_proc p
+           where p.pronamespace::regnamespace::text = any (%s) and p.provolatile <> 'i'
+             and (coalesce(p.proargnames[1], '') <> 'p_workspace_id' or p.proargtypes[0] <> 'text'::regtype)""",
+    )
+    assert {row["name"] for row in found} == OTHER_FIRST_ARGUMENT.keys()
+
+
+def test_locks_are_no_stronger_than_foreign_keys_bear() -> None:
+    """KEY SHARE, which every insert of a delivery takes on its channel and message, waits for FOR UPDATE."""
+    strong = {str(f) for f in functions() if {("for", "update"), ("for", "share")} & set(pairs(f.words))}
+    assert strong == ROW_LOCKS.keys()
+
+
+def test_functions_wake_nobody() -> None:
+    assert [f for f in functions() if {"notify", "pg_notify", "listen"} & set(f.words)] == []
+
+
+def test_functions_rely_on_no_setting_of_the_session() -> None:
+    assert {str(f) for f in functions() if "set_config" in f.words} == LOCAL_SETTINGS.keys()
+    for function in functions():
+        assert "current_setting" not in function.words
+        for call_ in clauses(function.words, "set_config", "(", end=set()):
+            assert call_[-2:] == ("true", ")"), f"{function} sets something for the whole session"
+
+
+def test_nothing_moves_to_another_workspace() -> None:
+    for function in functions():
+        for assignments in set_clauses(function):
+            targets = [word for word, after in pairs(assignments) if after == "="]
+            assert targets
+            assert "workspace_id" not in targets, function
+
+
+async def test_nothing_volatile_is_called_in_set_or_returning(db: AsyncConnection[DictRow]) -> None:
+    found = await db.execute("select distinct proname from pg_proc where provolatile = 'v'")
+    volatile = {row["proname"] for row in await found.fetchall()}
+    assert {"uuid7", "gen_random_uuid", "random", "clock_timestamp", "nextval"} <= volatile
+    for function in functions():
+        returning = clauses(function.words, "returning", end={";", "into"})
+        for clause in (*set_clauses(function), *returning):
+            called = {word for word, after in pairs(clause) if after == "("}
+            assert not called & volatile, function
+
+
+async def test_everything_is_named_with_its_schema(db: AsyncConnection[DictRow]) -> None:
+    tables = {row["name"].split(".")[1] for row in await rows(db, TABLES)}
+    names = {function.name for function in functions()}
+    for function in functions():
+        words = ("", *function.words, "")
+        for before, word, after in zip(words, words[1:], words[2:], strict=False):
+            if before in ("from", "join", "update", "into", "only", "of") and after != ".":
+                assert word not in tables - function.own_names, f"{function}: {word} has no schema"
+            if before != "." and after == "(" and word not in function.own_names:
+                assert word not in names, f"{function}: {word}() has no schema"
+
+
+def test_functions_call_only_along_the_edges() -> None:
+    for function in functions():
+        mentioned = {word for word, after in pairs(function.words) if after == "." and word in EDGES}
+        assert mentioned <= EDGES[function.schema], function
+
+
+def set_clauses(function: Function) -> Iterator[tuple[str, ...]]:
+    """The assignments of every UPDATE, those of ON CONFLICT with them."""
+    for clause in clauses(function.words, "set", end={"where", "from", "returning", ";"}):
+        if "=" in clause:
+            yield clause
+
+
+def pairs(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    return pairwise(words)
+
+
+# The same, run
+
+
+async def test_every_body_stands_without_a_search_path(db: AsyncConnection[DictRow]) -> None:
+    async with db.transaction(force_rollback=True):
+        await db.execute("set local search_path = pg_catalog")
+        await db.execute("set local check_function_bodies = on")
+        for file in read_functions().values():
+            await db.execute(file.text.encode())
+
+
+async def test_every_function_runs_without_a_search_path(server: EmbeddedServer, database: str, autopost: Any) -> None:
+    """What PL/pgSQL finds out only when it runs."""
+    with psycopg.connect(server.superuser_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("alter role {} in database {} set track_functions = 'all'").format(
+            sql.Identifier(ROLE), sql.Identifier(conninfo_to_dict(database)["dbname"])))  # fmt: skip
+    await autopost.endpoint()
+    for n in range(6):
+        await autopost.channel(f"c{n}", rate_rps=[None, 5][n % 2], platform=["telegram", "max"][n % 3 == 0])
+    async with make_pool(make_conninfo(database, options="-c search_path=pg_catalog"), max_size=1) as pool:
+        await live_through_everything(pool)
+        await call(pool, "select pg_stat_force_next_flush()")
+        found = await call(
+            pool,
+            """select p.pronamespace::regnamespace || '.' || p.proname as name
+               from pg_proc p join pg_language l on l.oid = p.prolang and l.lanname = 'plpgsql'
+               left join pg_stat_user_functions s on s.funcid = p.oid
+               where p.pronamespace::regnamespace::text = any (%s) and coalesce(s.calls, 0) = 0""",
+            (sorted(EDGES),),
+        )
+    assert {row["name"] for row in found} <= {"autopost.forbid_move"}
+
+
+async def live_through_everything(pool: Pool) -> None:
+    await call(pool, "select autopost.ensure_event_partitions(now() + interval '30 days')")
+    await call(
+        pool,
+        "select autopost.ingress_admit('w', 'door', 1), autopost.record_refusals('w', 'door', 'ingress_rate_limited', 'rate', 2)",
+    )
+    for raw in ('{"text": "<b>a</b>", "parse_mode": "HTML"}', '{"text": "b", "source_ref": "1"}'):
+        await call(
+            pool,
+            "select * from autopost.enqueue_batch('w', 'door', 'webhook_push', array[%s]::jsonb[], p_gated => true)",
+            (raw,),
+        )
+    await push_now(pool, "c", "c", "d")
+    await call(
+        pool,
+        """select * from autopost.enqueue_messages_and_deliveries('w', null, 'push', '{"text": "\u0451  x", "tags": ["n"]}')""",
+    )
+    await call(pool, "select autopost.rotate_endpoint('w', 'door', 'another secret')")
+    await call(pool, "select * from autopost.claim_deliveries('w', 'run', 2)")
+    await call(pool, "select * from autopost.begin_sending('w', 'run', 1)")
+    begun = await take_now(pool)
+    errors: list[dict[str, Any]] = [
+        {"category": "TRANSIENT", "code": "429", "retry_after_ms": 1, "scope_named": True},
+        {"category": "PERMANENT", "code": "403", "scope": "channel"},
+        {"category": "PERMANENT", "code": "401", "scope": "platform"},
+        {"category": "TRANSIENT", "code": "500"},
+    ]
+    results = [{"delivery_id": str(row["delivery_id"]), "lease": row["lease"]} for row in begun]
+    await settle_now(pool, [result | {"error": error} for result, error in zip(results, errors, strict=False)])
+    await settle_now(pool, results)
+    await call(pool, "select autopost.sweep_sending('w'), autopost.sweep_claimed('w'), autopost.sweep_receipts('w')")
+    await call(pool, "select autopost.mark_sent('w', %s, 'm', p_lease => 1)", (begun[-1]["delivery_id"],))
+    await call(
+        pool, "select autopost.next_begin_at('w'), autopost.workspaces_with_work(''), autopost.remember_workspace('w')"
+    )
+    await call(pool, "select * from autopost.why_delivery('w', %s)", (begun[0]["delivery_id"],))
+    await call(
+        pool,
+        "insert into autopost.events (workspace_id, id, ts, action) values ('w', gen_random_uuid(), '2031-01-01', 'enqueue')",
+    )
+    await call(pool, "select autopost.drain_default_partition()")
