@@ -695,6 +695,21 @@ begin
         using errcode = 'VM001', hint = 'docs/reference/delivery-states.md lists the moves there are';
 end $$;
 
+CREATE FUNCTION autopost.free_and_due(p_workspace_id text, p_channel_ids text[], p_each integer, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(sum(case when autopost.is_paced(c, g) then 1 else least(due.n, greatest(c.max_parallel - busy.n, 0)) end), 0)::integer
+    from autopost.channels c
+    left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform
+        and g.rate_group = c.rate_group,
+    lateral (select count(*) as n from autopost.deliveries d where d.workspace_id = p_workspace_id
+             and d.channel_id = c.channel_id and d.status = 'sending') busy,
+    lateral (select count(*) as n from (
+                 select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id
+                 and d.status = 'queued' and d.not_before <= p_now limit p_each) queued) due
+    where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids)
+$$;
+
 CREATE FUNCTION autopost.free_begins(p_workspace_id text, p_channel_ids text[], p_now timestamp with time zone) RETURNS TABLE(channel_id text, platform text, rate_group text, free integer, group_free integer, group_paced boolean, paced boolean)
     LANGUAGE sql
     AS $$
@@ -959,14 +974,30 @@ CREATE FUNCTION autopost.next_begin_at(p_workspace_id text) RETURNS timestamp wi
                  where d.workspace_id = p_workspace_id and d.status = 'claimed' and d.channel_id > h.channel_id
                  order by d.channel_id, d.not_before limit 1) n
     )
-    select min(greatest(h.not_before, c.last_begin_at + autopost.step_of(c.rate_rps),
-                        g.last_begin_at + autopost.step_of(g.rate_rps), c.cooldown_until, g.cooldown_until, c.paused_until))
+    select nullif(min(greatest(h.not_before, c.last_begin_at + autopost.step_of(c.rate_rps),
+               g.last_begin_at + autopost.step_of(g.rate_rps), c.cooldown_until, g.cooldown_until, c.paused_until)), 'infinity')
     from hop h
     join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = h.channel_id and c.enabled
     left join autopost.platform_limits g on g.workspace_id = p_workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
     where (select count(*) from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
            and d.status = 'sending') < c.max_parallel
 $$;
+
+CREATE FUNCTION autopost.next_in_turn(p_workspace_id text, p_limit integer, p_now timestamp with time zone) RETURNS text[]
+    LANGUAGE plpgsql
+    AS $$
+declare
+    place text := coalesce((select s.channel_id_last from autopost.dispatcher_state s
+                            where s.workspace_id = p_workspace_id), '');
+    ready text[];
+begin
+    ready := array(select autopost.ready_channels(p_workspace_id, place, p_limit, p_now));
+    if cardinality(ready) < p_limit and place <> '' then
+        ready := ready || array(select r from autopost.ready_channels(p_workspace_id, '', p_limit - cardinality(ready), p_now) r
+                                where r <> all (ready));
+    end if;
+    return ready;
+end $$;
 
 CREATE FUNCTION autopost.normal_error(p_error jsonb, p_category text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE
@@ -1661,16 +1692,18 @@ CREATE FUNCTION autopost.take_turn(p_workspace_id text, p_limit integer, p_now t
     LANGUAGE plpgsql
     AS $$
 declare
-    place text := coalesce((select s.channel_id_last from autopost.dispatcher_state s
-                            where s.workspace_id = p_workspace_id), '');
-    ready text[];
+    sample constant integer := ceil(p_limit / 10.0);
+    turn text[] := autopost.next_in_turn(p_workspace_id, sample, p_now);
+    wanted integer;
 begin
-    ready := array(select autopost.ready_channels(p_workspace_id, place, p_limit, p_now));
-    if cardinality(ready) < p_limit and place <> '' then
-        ready := ready || array(select r from autopost.ready_channels(p_workspace_id, '', p_limit - cardinality(ready), p_now) r
-                                where r <> all (ready));
+    if sample > 0 and cardinality(turn) = sample then
+        wanted := ceil(p_limit::numeric * sample
+                       / greatest(sample, autopost.free_and_due(p_workspace_id, turn, ceil(p_limit / 50.0)::integer, p_now)));
+        if wanted > sample then
+            turn := autopost.next_in_turn(p_workspace_id, wanted, p_now);
+        end if;
     end if;
-    return ready;
+    return turn;
 end $$;
 
 CREATE FUNCTION autopost.text_length(p_platform text, p_text text, p_parse_mode text) RETURNS integer

@@ -175,11 +175,11 @@ class Autopost:
 
 
 @pytest.fixture
-async def autopost(db: Connection) -> AsyncIterator[Autopost]:
+async def autopost(db: Connection) -> Autopost:
     """One active workspace without channels."""
     driver = Autopost(db)
     await driver.workspace_row()
-    yield driver
+    return driver
 
 
 @pytest.fixture

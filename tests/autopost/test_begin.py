@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +174,17 @@ async def test_a_call_begins_no_more_than_its_limit_the_oldest_first(workspace: 
     assert found == [["post 0", "post 1"], [], ["post 2", "post 3", "post 4"], ["post 5"]]
 
 
+async def test_without_a_time_the_calls_of_the_specification_go_by_the_clock(workspace: Autopost) -> None:
+    workspace.now = datetime.now(UTC)
+    await workspace.channel()
+    await workspace.push("hi")
+    (claimed,) = await workspace.sql("select * from claim_deliveries(%s, 'run', 10)", workspace.workspace)
+    (begun,) = await workspace.sql("select * from begin_sending(%s, 'run', 10)", workspace.workspace)
+    assert claimed["delivery_id"] == begun["delivery_id"]
+    row = await workspace.delivery(begun["delivery_id"])
+    assert workspace.now <= row["claimed_at"] <= row["sending_started_at"] <= datetime.now(UTC)
+
+
 async def test_any_run_may_begin_what_another_one_claimed(workspace: Autopost) -> None:
     await workspace.channel()
     await workspace.push("hi")
@@ -319,6 +330,19 @@ async def test_the_next_begin_is_known(workspace: Autopost) -> None:
                         workspace.now + timedelta(seconds=9), workspace.workspace)  # fmt: skip
     assert await next_begin(workspace) == timedelta(seconds=9)
     await workspace.sql("update autopost.channels set enabled = false where workspace_id = %s", workspace.workspace)
+    assert await next_begin(workspace) is None
+
+
+async def test_a_claim_that_only_a_person_can_free_has_no_next_begin(workspace: Autopost) -> None:
+    """Paused for ever is no moment to wake at, and no client could read it as one."""
+    await workspace.channel("c1", rate_rps=0.1)
+    await workspace.channel("c2", rate_rps=0.1)
+    await workspace.push("hi")
+    await workspace.claim()
+    pause = "update autopost.channels set paused_until = 'infinity' where workspace_id = %s and channel_id = %s"
+    await workspace.sql(pause, workspace.workspace, "c1")
+    assert await next_begin(workspace) == timedelta(0)
+    await workspace.sql(pause, workspace.workspace, "c2")
     assert await next_begin(workspace) is None
 
 

@@ -214,7 +214,7 @@ def nearly_payloads() -> st.SearchStrategy[Any]:
     return st.builds(lambda good, odd: good | odd, st.fixed_dictionaries({}, optional=values), one_odd)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(payload=json_values() | nearly_payloads())
 async def test_any_json_is_either_named_faulty_or_can_be_enqueued(workspace: Autopost, payload: Any) -> None:
     if not await workspace.sql("select 1 from autopost.channels where workspace_id = %s", workspace.workspace):

@@ -145,7 +145,7 @@ route_filters = st.none() | st.fixed_dictionaries(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(filters=st.lists(route_filters, min_size=1, max_size=5), tags=some_tags, off=st.integers(0, 9))
+@given(filters=st.lists(route_filters, min_size=3, max_size=8), tags=some_tags, off=st.integers(0, 12))
 async def test_fan_out_chooses_as_the_specification_does(
     workspace: Autopost, filters: list[Any], tags: list[str], off: int
 ) -> None:

@@ -87,11 +87,10 @@ class Settler:
     async def _write(self, batch: list[Result]) -> None:
         results = Jsonb([_as_json(result) for result in batch])
         for row in await call(self._pool, _SETTLE, (batch[0].workspace_id, results)):
-            if row["outcome"] in ("late", "illegal"):
-                log.warning("settle.late", delivery_id=str(row["delivery_id"]), outcome=row["outcome"])
+            log.warning("settle.late", delivery_id=str(row["delivery_id"]), outcome=row["outcome"])
 
 
-_SETTLE = "select * from autopost.settle_deliveries(%s, %s)"
+_SETTLE = "select * from autopost.settle_deliveries(%s, %s) where outcome in ('late', 'illegal')"
 
 
 def _as_json(result: Result) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from vestnik.db.pool import Pool, call, make_pool
 from vestnik.settings import Settings
 
 AIMS = {"vs_procrastinate": ">= 40", "wal_bytes_per_delivery": "<= 2500", "with_blocked_backlog": ">= 0.9"}
-CHANNELS_POOL = {"min_size": 2, "max_size": 16}  # as in vestnik.app
+POOL_SIZE = (2, 16)  # as in vestnik.app
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ async def _peer(ground: Ground, size: Size) -> Figures:
 
 async def _drain(ground: Ground, size: Size, what: str, *, max_parallel: int, backlog: int = 0) -> _Drained:
     ground.say(f"{what}: filling")
-    async with ground.database("drain") as url, make_pool(url, **CHANNELS_POOL) as pool:
+    async with ground.database("drain") as url, make_pool(url, min_size=POOL_SIZE[0], max_size=POOL_SIZE[1]) as pool:
         await make_workspace(pool)
         if backlog:
             await _make_backlog(pool, backlog)

@@ -53,7 +53,8 @@ class Connection(asyncio.Protocol):
 
 async def connect(url: str) -> Connection:
     where = urlsplit(url)
-    _, connection = await asyncio.get_running_loop().create_connection(Connection, where.hostname, where.port)
+    host, port = str(where.hostname), int(where.port or 80)
+    _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port)
     return connection
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import psycopg
 
@@ -24,14 +25,12 @@ async def drain(ground: Ground, url: str, jobs: int, concurrency: int) -> float:
     app = procrastinate.App(
         connector=procrastinate.PsycopgConnector(conninfo=url, min_size=concurrency + 2, max_size=concurrency + 2)
     )
-
-    @app.task(name="nothing")
-    async def nothing(number: int) -> None:
-        pass
+    nothing = app.task(name="nothing")(_nothing)
 
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
-        await nothing.batch_defer_async(*({"number": number} for number in range(jobs)))
+        arguments: list[dict[str, Any]] = [{"number": number} for number in range(jobs)]
+        await nothing.batch_defer_async(*arguments)
         await ground.settle(url)
         await app.run_worker_async(concurrency=concurrency, wait=False, install_signal_handlers=False)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
@@ -40,6 +39,10 @@ async def drain(ground: Ground, url: str, jobs: int, concurrency: int) -> float:
     if succeeded != jobs:
         raise BenchError(f"procrastinate finished {succeeded} of {jobs} jobs")
     return float(jobs / seconds)
+
+
+async def _nothing(number: int) -> None:
+    pass
 
 
 _TAKEN = """

@@ -197,8 +197,8 @@ language sql stable as $$
                  where d.workspace_id = p_workspace_id and d.status = 'claimed' and d.channel_id > h.channel_id
                  order by d.channel_id, d.not_before limit 1) n
     )
-    select min(greatest(h.not_before, c.last_begin_at + autopost.step_of(c.rate_rps),
-                        g.last_begin_at + autopost.step_of(g.rate_rps), c.cooldown_until, g.cooldown_until, c.paused_until))
+    select nullif(min(greatest(h.not_before, c.last_begin_at + autopost.step_of(c.rate_rps),
+               g.last_begin_at + autopost.step_of(g.rate_rps), c.cooldown_until, g.cooldown_until, c.paused_until)), 'infinity')
     from hop h
     join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = h.channel_id and c.enabled
     left join autopost.platform_limits g on g.workspace_id = p_workspace_id and g.platform = c.platform and g.rate_group = c.rate_group

@@ -50,8 +50,27 @@ language sql immutable as $$
     select coalesce(p_channel.rate_rps, 0) > 0 or coalesce(p_group.rate_rps, 0) > 0
 $$;
 
--- Ready channels in turn: from where the last call stopped, then from the beginning.
+-- The channels whose turn it is: as few as can fill p_limit, for each costs looks and locks; as many as p_limit when none of
+-- them can give more than one. A sample of the first tells which.
 create or replace function autopost.take_turn(p_workspace_id text, p_limit integer, p_now timestamptz) returns text[]
+language plpgsql as $$
+declare
+    sample constant integer := ceil(p_limit / 10.0);
+    turn text[] := autopost.next_in_turn(p_workspace_id, sample, p_now);
+    wanted integer;
+begin
+    if sample > 0 and cardinality(turn) = sample then
+        wanted := ceil(p_limit::numeric * sample
+                       / greatest(sample, autopost.free_and_due(p_workspace_id, turn, ceil(p_limit / 50.0)::integer, p_now)));
+        if wanted > sample then
+            turn := autopost.next_in_turn(p_workspace_id, wanted, p_now);
+        end if;
+    end if;
+    return turn;
+end $$;
+
+-- Ready channels from where the last call stopped, then from the beginning.
+create or replace function autopost.next_in_turn(p_workspace_id text, p_limit integer, p_now timestamptz) returns text[]
 language plpgsql as $$
 declare
     place text := coalesce((select s.channel_id_last from autopost.dispatcher_state s
@@ -65,6 +84,23 @@ begin
     end if;
     return ready;
 end $$;
+
+-- About how many sends these channels could begin now, each at most p_each. Looked at without locks: it decides nothing
+-- but how many channels are looked at.
+create or replace function autopost.free_and_due(p_workspace_id text, p_channel_ids text[], p_each integer, p_now timestamptz)
+returns integer
+language sql stable as $$
+    select coalesce(sum(case when autopost.is_paced(c, g) then 1 else least(due.n, greatest(c.max_parallel - busy.n, 0)) end), 0)::integer
+    from autopost.channels c
+    left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform
+        and g.rate_group = c.rate_group,
+    lateral (select count(*) as n from autopost.deliveries d where d.workspace_id = p_workspace_id
+             and d.channel_id = c.channel_id and d.status = 'sending') busy,
+    lateral (select count(*) as n from (
+                 select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id
+                 and d.status = 'queued' and d.not_before <= p_now limit p_each) queued) due
+    where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids)
+$$;
 
 create or replace function autopost.remember_turn(p_workspace_id text, p_channel_id text, p_now timestamptz) returns void
 language sql volatile as $$
