@@ -47,13 +47,13 @@ db-dump: setup ## Write db/schema.sql anew
 	$(BIN)/python -m vestnik.db.dump
 
 lock: setup ## Write the locked requirements anew, from pyproject.toml
-	$(BIN)/python -m pip install --quiet pip-tools
+	$(BIN)/python -m pip install --quiet uv
 	$(LOCK) --output-file requirements/run.txt pyproject.toml
 	$(LOCK) --extra dev --output-file requirements/dev.txt pyproject.toml
 	$(LOCK) --extra dev --extra bench --output-file requirements/bench.txt pyproject.toml
 
-LOCK = $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
-	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links
 
 clean: ## Remove what was made, but not the data
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
