@@ -144,7 +144,8 @@ class Intake:
         await self.refused(endpoint, "ingress_rate_limited", "rate", len(requests))
         wait = await self._retry_after(endpoint)
         for request in requests:
-            request.answer.set_exception(TooFast(wait))
+            if not request.answer.done():
+                request.answer.set_exception(TooFast(wait))
 
     async def _retry_after(self, endpoint: Endpoint) -> float:
         query = "select extract(epoch from autopost.ingress_retry_after(%s, %s))::float8 as seconds"
@@ -189,6 +190,8 @@ class Intake:
                 await self.refused(endpoint, action, reason, count)
         for row in rows:
             answer = requests[row["item"] - 1].answer
+            if answer.done():  # who asked has gone; what was enqueued stays
+                continue
             if row["outcome"] == "invalid":
                 answer.set_exception(InvalidPayload(row["problems"]))
             else:

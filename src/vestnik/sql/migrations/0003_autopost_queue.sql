@@ -16,11 +16,11 @@ create table autopost.messages (
     last_ingest_run_id    uuid        not null,
     seen_count            bigint      not null default 1,
     created_at            timestamptz not null default now(),
-    primary key (workspace_id, message_id),
     unique (workspace_id, hash_version, content_hash)
 ) with (fillfactor = 85);
 create index messages_by_time on autopost.messages (workspace_id, created_at);
 create index messages_by_tags on autopost.messages using gin (tags);
+alter table autopost.messages add primary key (workspace_id, message_id); -- last, as that of the channels
 
 create table autopost.media_origin (
     workspace_id text        not null references core.workspaces,
