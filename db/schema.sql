@@ -363,6 +363,12 @@ begin
     perform autopost.release_claims(p_row.workspace_id, members, 'group_cooldown', p_now);
 end $$;
 
+CREATE FUNCTION autopost.dedup_window(p_hours integer) RETURNS interval
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select make_interval(hours => least(p_hours, 876600))
+$$;
+
 CREATE FUNCTION autopost.drain_default_partition() RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -396,7 +402,7 @@ CREATE FUNCTION autopost.drop_overtaken(p_workspace_id text, p_delivery_ids uuid
         lateral (select exists (
             select from autopost.deliveries o where o.workspace_id = d.workspace_id and o.channel_id = d.channel_id
               and o.content_hash = d.content_hash and o.hash_version = d.hash_version and o.status = 'sent'
-              and o.sent_at >= p_now - make_interval(hours => coalesce(c.dedup_ttl_hours,
+              and o.sent_at >= p_now - autopost.dedup_window(coalesce(c.dedup_ttl_hours,
                     (autopost.policy_of(p_workspace_id)).dedup_ttl_hours))) as found) sent,
         lateral (select exists (
             select from autopost.deliveries o where o.workspace_id = d.workspace_id and o.channel_id = d.channel_id
@@ -620,7 +626,7 @@ CREATE FUNCTION autopost.fan_out(p_workspace_id text, p_stored autopost.stored[]
                core.nth_uuid(g.event_base, row_number() over w) as event_id,
                case when not f.is_new and f.error is null then
                    autopost.duplicate_reason(p_workspace_id, x.channel_id, f.content_hash,
-                                             p_now - make_interval(hours => coalesce(x.ttl, g.ttl))) end as duplicate
+                                             p_now - autopost.dedup_window(coalesce(x.ttl, g.ttl))) end as duplicate
         from form f, unnest(f.channels, f.ttls) x (channel_id, ttl), given g
         window w as (order by x.channel_id, f.item)
     ), deliveries as (
@@ -817,8 +823,11 @@ begin
     select greatest(g.full_until - p_now, '0') into used from autopost.ingress_gates g
     where g.workspace_id = p_workspace_id and g.endpoint_id = p_endpoint_id for no key update;
 
+    if step = '0' then
+        return p_count; -- an infinite rate
+    end if;
     -- Half a microsecond-step of slack: intervals are whole microseconds, the division is not.
-    admitted := least(p_count, floor(burst - extract(epoch from used) / extract(epoch from step) + 1e-4)::integer);
+    admitted := least(p_count, floor(burst - extract(epoch from used) / extract(epoch from step) + 1e-4))::integer;
     if admitted <= 0 then
         return 0;
     end if;
@@ -1007,7 +1016,8 @@ CREATE FUNCTION autopost.normal_error(p_error jsonb, p_category text) RETURNS js
         'scope', case when p_error ->> 'scope' in ('delivery', 'channel', 'platform') then p_error ->> 'scope' else 'delivery' end,
         'code', left(coalesce(p_error ->> 'code', 'unknown'), 100),
         'message', left(p_error ->> 'message', 500),
-        'retry_after_ms', case when jsonb_typeof(p_error -> 'retry_after_ms') = 'number' then p_error -> 'retry_after_ms' end,
+        'retry_after_ms', case when jsonb_typeof(p_error -> 'retry_after_ms') = 'number'
+                          then least((p_error ->> 'retry_after_ms')::numeric, 1e12) end,
         'scope_named', case when p_error -> 'scope_named' = 'true' then p_error -> 'scope_named' end,
         'outcome', p_error #> '{raw,outcome}',
         'raw', left(nullif(p_error ->> 'raw', '{}'), 500)))
@@ -1101,7 +1111,9 @@ begin
                       (11, 'source', 'object'), (12, 'meta', 'object'), (13, 'workspace_id', null)
               ) known (place, key, type) on known.key = given.key
     where known.key is null or jsonb_typeof(given.value) not in ('null', known.type);
-    if problems <> '{}' then
+    if cardinality(problems) > 20 then
+        return problems[:20] || format('and %s more', cardinality(problems) - 20);
+    elsif problems <> '{}' then
         return problems;
     end if;
     return autopost.value_problems(p_raw);
@@ -1511,7 +1523,8 @@ CREATE FUNCTION autopost.start_sends(p_workspace_id text, p_run_id text, p_deliv
         update autopost.deliveries d
         set status = 'sending', attempt = d.attempt + 1, lease = d.lease + 1,
             lost_leases = d.lost_leases + (d.lease <> d.settled_lease)::integer,
-            claim_token = p_run_id, claimed_at = coalesce(d.claimed_at, p_now), sending_started_at = p_now,
+            claim_token = p_run_id, claimed_at = case d.status when 'claimed' then coalesce(d.claimed_at, p_now) else p_now end,
+            sending_started_at = p_now,
             next_retry_at = null, held_at = null, updated_at = p_now
         where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids)
           and d.status || '' in ('claimed', 'queued', 'retry')
@@ -1542,7 +1555,7 @@ $$;
 CREATE FUNCTION autopost.step_of(p_rate_rps double precision) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select make_interval(secs => ceil(1e6 / nullif(p_rate_rps, 0)) / 1e6)
+    select case when p_rate_rps > 0 then make_interval(secs => least(ceil(1e6 / p_rate_rps) / 1e6, 3155760000)) end
 $$;
 
 CREATE FUNCTION autopost.sweep_claimed(p_workspace_id text, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now()) RETURNS integer

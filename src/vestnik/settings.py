@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from vestnik.errors import ConfigError
@@ -42,6 +44,15 @@ class Settings(BaseSettings):
     max_request_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Hard cap on a request's body, above every endpoint's own."
     )
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_an_address(cls, url: str | None) -> str | None:
+        try:
+            conninfo_to_dict(url or "")
+        except ProgrammingError as e:
+            raise ValueError(f"not the address of a database: {e}".strip()) from None
+        return url
 
 
 def load_settings() -> Settings:

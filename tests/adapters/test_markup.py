@@ -226,3 +226,9 @@ def test_the_tags_are_these() -> None:
 
 def test_version_1_is_there_for_ever() -> None:
     assert 1 in VERSIONS
+
+
+def test_a_list_may_begin_with_any_number() -> None:
+    for start in ("9" * 5000, "x", "-1", ""):
+        assert convert(f'<ol start="{start}"><li>a</li></ol>', "HTML", "telegram")[0] == "• a"
+    assert convert('<ol start="7"><li>a</li></ol>', "HTML", "telegram")[0] == "7. a"

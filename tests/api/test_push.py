@@ -7,10 +7,12 @@ import io
 import json
 from typing import Any
 
+import psycopg
 import pytest
 from api_rig import Api
 
 from vestnik.autopost import verbs
+from vestnik.autopost.intake import Intake
 
 
 async def test_a_post_is_accepted_and_queued_for_every_channel(api: Api) -> None:
@@ -239,3 +241,53 @@ async def test_health_and_the_description(api: Api) -> None:
 async def test_what_is_not_there_is_a_problem_too(api: Api) -> None:
     status, answer = await api.get("/v1/nothing")
     assert (status, answer["title"]) == (404, "Not Found")
+
+
+async def test_a_door_that_was_shut_a_moment_ago_is_401(api: Api) -> None:
+    """The endpoint is still remembered; the database has the last word."""
+    assert (await api.push({"text": "one"}))[0] == 202
+    await api.sql("update core.workspaces set status = 'disabled' returning 1")
+    assert (await api.push({"text": "two"}))[0] == 401
+    await api.sql("update core.workspaces set status = 'active' returning 1")
+    assert (await api.push({"text": "three"}))[0] == 202
+    await api.sql("delete from autopost.workspace_endpoints returning 1")
+    assert (await api.push({"text": "four"}))[0] == 401
+
+
+@pytest.mark.parametrize("rate", ["Infinity", "1e300", "1e10"])
+async def test_a_rate_without_measure_takes_everything(api: Api, rate: str) -> None:
+    await api.sql("update autopost.workspace_endpoints set ingress_rps = %s returning 1", rate)
+    answers = await asyncio.gather(*(api.push({"text": f"post {n}"}) for n in range(20)))
+    assert {status for status, _, _ in answers} == {202}
+
+
+async def test_what_is_stored_is_accepted_though_the_record_of_the_others_fails(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut(*_: Any, **__: Any) -> None:
+        raise psycopg.OperationalError("the connection is cut")
+
+    assert (await api.push({"text": "seen"}))[0] == 202
+    monkeypatch.setattr(Intake, "refused", cut)
+    answers = await asyncio.gather(*(api.push({"text": text}) for text in ("seen", "one", "two", "three")))
+    assert [status for status, _, _ in answers] == [503, 202, 202, 202]
+    assert (await api.traces())["messages"] == 4
+
+
+async def test_many_faults_are_told_in_a_short_answer(api: Api) -> None:
+    status, answer, _ = await api.push({f"key{n}": 1 for n in range(5000)})
+    assert status == 422
+    assert len(answer["errors"]) == 21
+    assert answer["errors"][-1] == "and 4980 more"
+
+
+async def test_a_body_that_breaks_off_is_no_failure_of_ours(api: Api, capfd: pytest.CaptureFixture[str]) -> None:
+    host, port = api.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(
+        f"POST /v1/push HTTP/1.1\r\nHost: x\r\nX-Vestnik-Secret: {api.secret}\r\nContent-Length: 99\r\n\r\n{{".encode()
+    )
+    await writer.drain()
+    writer.close()
+    await asyncio.sleep(0.3)
+    assert "http.failed" not in "".join(capfd.readouterr())

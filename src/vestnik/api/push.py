@@ -8,11 +8,12 @@ import psycopg
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from psycopg_pool import PoolTimeout
+from starlette.requests import ClientDisconnect
 
 from vestnik.api.payload_schema import PUSH_DOCUMENTATION
 from vestnik.api.problems import problem
 from vestnik.autopost.intake import Intake, TooFast, TooLarge, UnknownSecret
-from vestnik.errors import InvalidPayload
+from vestnik.errors import InvalidPayload, NotFound
 from vestnik.log import get_log
 
 log = get_log()
@@ -33,12 +34,14 @@ def push_routes(intake: Intake, max_request_bytes: int) -> APIRouter:
                 await intake.refused(endpoint, "ingress_payload_rejected", "too_large")
                 raise TooLarge(min(endpoint.max_payload_bytes, max_request_bytes))
             return _answer(await intake.push(endpoint, body))
-        except UnknownSecret:
+        except (UnknownSecret, NotFound):  # NotFound: it was shut after we last looked
             return _unauthorized("No enabled endpoint has this secret.")
         except TooLarge as e:
             return problem(413, f"{e}.", max_payload_bytes=e.limit)
         except TooFast as e:
             return problem(429, f"{e}.", headers={"Retry-After": str(e.retry_after)})
+        except ClientDisconnect:
+            return problem(400, "The connection ended before the body did.")
         except InvalidPayload as e:
             return problem(422, str(e), errors=e.problems)
         except (psycopg.OperationalError, PoolTimeout) as e:

@@ -21,6 +21,7 @@ from vestnik.autopost.sender import Result, released, send
 from vestnik.autopost.settler import Settler
 from vestnik.db.listen import listen
 from vestnik.db.pool import Pool, call
+from vestnik.errors import IllegalMove
 from vestnik.log import get_log
 
 WAKE_CHANNEL = "vestnik_wake"
@@ -103,9 +104,14 @@ class Dispatcher:
             share = min(max(self._free // (len(workspaces) - n), 1), max(self._concurrency // 2, 1))
             if self._free < share or self._stopping:
                 break
-            begun_here = await self._begin(workspace_id, share)
-            if not begun_here:
-                wait = min(wait, await self._until_next(workspace_id))
+            try:
+                begun_here = await self._begin(workspace_id, share)
+                if not begun_here:
+                    wait = min(wait, await self._until_next(workspace_id))
+            except (psycopg.DataError, psycopg.IntegrityError, psycopg.InternalError, IllegalMove) as e:
+                # Something in this workspace cannot be; the others must not pay for it.
+                log.error("dispatcher.workspace_failed", workspace_id=workspace_id, error=str(e))
+                continue
             begun, served = begun + begun_here, workspace_id
             # Nobody else waits: ask for the next ones at once, so that the database works while these sends start.
             while len(workspaces) == 1 and begun_here == share <= self._free and not self._stopping:

@@ -182,12 +182,17 @@ class Intake:
         )
 
     async def _answer(self, endpoint: Endpoint, requests: list[_Waiting], rows: list[dict[str, Any]]) -> None:
+        # What is stored is stored, whatever becomes of the record of the others.
+        self._tell(requests, [row for row in rows if row["outcome"] == "accepted"])
         for outcome, action, reason in (
             ("invalid", "ingress_payload_rejected", "invalid"),
             ("duplicate", "ingress_dedup_dropped", "seen_before"),
         ):
-            if count := sum(row["outcome"] == outcome for row in rows):
-                await self.refused(endpoint, action, reason, count)
+            if refused := [row for row in rows if row["outcome"] == outcome]:
+                await self.refused(endpoint, action, reason, len(refused))
+                self._tell(requests, refused)
+
+    def _tell(self, requests: list[_Waiting], rows: list[dict[str, Any]]) -> None:
         for row in rows:
             answer = requests[row["item"] - 1].answer
             if answer.done():  # who asked has gone; what was enqueued stays

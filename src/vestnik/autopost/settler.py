@@ -105,7 +105,12 @@ def _as_json(result: Result) -> dict[str, Any]:
 
 
 def _bare(result: Result) -> Result:
+    """Only what decides, and of it only what any database can store."""
     if result.error is None:
-        return replace(result, raw=None)
-    known = ("category", "scope", "code", "retry_after_ms", "scope_named")
-    return replace(result, error={key: result.error[key] for key in known if key in result.error})
+        return replace(result, raw=None, provider_message_id=_printable(result.provider_message_id))
+    known = ("category", "scope", "code", "scope_named")
+    return replace(result, error={key: _printable(result.error[key]) for key in known if key in result.error})
+
+
+def _printable(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool) else ascii(str(value))[1:-1]

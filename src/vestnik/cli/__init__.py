@@ -32,6 +32,8 @@ def main() -> None:
         _complain(_detail(e), "vestnik apply FILE creates workspaces and channels")
     except psycopg.errors.UniqueViolation as e:
         _complain(_detail(e))
+    except psycopg.DataError as e:
+        _complain(f"the database cannot store this: {str(e).splitlines()[0]}")
     except psycopg.OperationalError as e:
         _complain(f"the database is away: {str(e).strip().splitlines()[0]}", "try: vestnik db status")
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from rich.markup import escape
 
 from vestnik.autopost.apply import Applied
 from vestnik.autopost.apply import apply as make_true
@@ -46,7 +47,7 @@ def apply(
     elif dry_run:
         console.print(f"[yellow]{len(applied.changes)} changes, none of them made[/] (--dry-run)")
     for name, secret in ({} if dry_run else applied.secrets).items():
-        console.print(f"\nSecret of endpoint {name}, shown this once:")
+        console.print(f"\nSecret of endpoint {escape(name)}, shown this once:")
         typer.echo(secret)
 
 
@@ -76,9 +77,9 @@ def _from_environment(match: re.Match[str]) -> str:
 
 def _show(change: Change) -> None:
     if not change.before:
-        console.print(f"[green]+ {change.what}[/]")
+        console.print(f"[green]+ {escape(change.what)}[/]")
         return
-    console.print(f"[yellow]~ {change.what}[/]")
+    console.print(f"[yellow]~ {escape(change.what)}[/]")
     for column, value in change.after.items():
         before, after = ("(secret)", "(secret)") if column == "secret_hash" else (change.before[column], value)
-        console.print(f"    {column}: [red]{before}[/] → [green]{after}[/]")
+        console.print(f"    {column}: [red]{escape(str(before))}[/] → [green]{escape(str(after))}[/]")

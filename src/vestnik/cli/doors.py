@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from uuid import UUID
 
 import typer
+from rich.markup import escape
 
 from vestnik.autopost import verbs
 from vestnik.cli.output import AsJson, console, show
@@ -33,7 +35,7 @@ def create_endpoint(
 def rotate_endpoint(workspace: Workspace, endpoint: Annotated[str, typer.Argument(help="The endpoint.")]) -> None:
     """Make a new endpoint with a new secret, and shut the old one."""
     new_id, secret = with_pool(lambda pool: verbs.rotate_endpoint(pool, workspace, endpoint))
-    console.print(f"{endpoint} is shut, [bold]{new_id}[/] takes its place")
+    console.print(f"{escape(endpoint)} is shut, [bold]{escape(new_id)}[/] takes its place")
     _show_secret(secret)
 
 
@@ -72,9 +74,9 @@ def list_keys(workspace: OneWorkspace = None, as_json: AsJson = False) -> None:
 
 
 @apikeys.command("revoke")
-def revoke_key(key_id: Annotated[str, typer.Argument(help="The key's id, as listed.")]) -> None:
+def revoke_key(key_id: Annotated[UUID, typer.Argument(help="The key's id, as listed.")]) -> None:
     """Make a key useless."""
-    with_pool(lambda pool: access.revoke_key(pool, key_id))
+    with_pool(lambda pool: access.revoke_key(pool, str(key_id)))
     console.print("revoked")
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from uuid import UUID
 
 import typer
+from rich.markup import escape
 
 from vestnik.autopost import verbs
 from vestnik.cli.output import AsJson, console, show
@@ -68,8 +69,10 @@ def why(
     if as_json:
         typer.echo(json.dumps(found, default=str, ensure_ascii=False))
         return
-    console.print(f"[bold]{found['status']}[/]  {found['detail']}")
+    console.print(f"[bold]{found['status']}[/]  {escape(found['detail'] or '')}")
     if found["earliest"]:
         console.print(f"earliest: {found['earliest']:%Y-%m-%d %H:%M:%S %Z}")
     for gate in found["gates"][1:]:
-        console.print(f"[dim]also {gate['gate']}: {gate['detail']}, until {gate['opens'] or 'somebody changes it'}[/]")
+        console.print(
+            f"[dim]also {gate['gate']}: {escape(gate['detail'] or '')}, until {gate['opens'] or 'somebody changes it'}[/]"
+        )

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -28,7 +29,8 @@ def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: 
     else:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
-            table.add_column(column.replace("_", " "), overflow="fold")
+            # An id in one piece can be copied.
+            table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column in ("delivery_id", "key_id"))
         for row in rows:
             table.add_row(*(_cell(row[column]) for column in columns))
         console.print(table)
@@ -39,7 +41,9 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, dict) and value.keys() >= {"code", "message"}:
+        return escape(f"{value['code']}: {value['message']}")
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return escape(json.dumps(value, ensure_ascii=False, default=str))
     text = str(value)
-    return f"[{_COLOURS[text]}]{text}[/]" if text in _COLOURS else text.replace("[", r"\[")
+    return f"[{_COLOURS[text]}]{text}[/]" if text in _COLOURS else escape(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from vestnik.autopost import verbs
 from vestnik.cli.output import AsJson, console
@@ -45,7 +46,7 @@ def push(
         return
     console.print(f"[green]{done['enqueued']}[/] queued, {done['suppressed']} suppressed, {done['failed']} refused")
     for warning in done["warnings"]:
-        console.print(f"[yellow]{warning}[/]")
+        console.print(f"[yellow]{escape(warning)}[/]")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -213,7 +214,7 @@ class Writer:
         self._flow.block(1)
 
     def _list(self, node: Node, inside: frozenset[str]) -> None:
-        number = int(node.value) if node.value.isascii() and node.value.isdigit() else None
+        number = int(node.value) if re.fullmatch(r"[0-9]{1,9}", node.value) else None
         self._flow.block(1)
         for child in node.children:
             if isinstance(child, Node) and child.kind == "item":

@@ -92,7 +92,8 @@ language sql volatile as $$
         update autopost.deliveries d
         set status = 'sending', attempt = d.attempt + 1, lease = d.lease + 1,
             lost_leases = d.lost_leases + (d.lease <> d.settled_lease)::integer,
-            claim_token = p_run_id, claimed_at = coalesce(d.claimed_at, p_now), sending_started_at = p_now,
+            claim_token = p_run_id, claimed_at = case d.status when 'claimed' then coalesce(d.claimed_at, p_now) else p_now end,
+            sending_started_at = p_now,
             next_retry_at = null, held_at = null, updated_at = p_now
         where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids)
           and d.status || '' in ('claimed', 'queued', 'retry')

@@ -165,7 +165,7 @@ language sql volatile as $$
         lateral (select exists (
             select from autopost.deliveries o where o.workspace_id = d.workspace_id and o.channel_id = d.channel_id
               and o.content_hash = d.content_hash and o.hash_version = d.hash_version and o.status = 'sent'
-              and o.sent_at >= p_now - make_interval(hours => coalesce(c.dedup_ttl_hours,
+              and o.sent_at >= p_now - autopost.dedup_window(coalesce(c.dedup_ttl_hours,
                     (autopost.policy_of(p_workspace_id)).dedup_ttl_hours))) as found) sent,
         lateral (select exists (
             select from autopost.deliveries o where o.workspace_id = d.workspace_id and o.channel_id = d.channel_id

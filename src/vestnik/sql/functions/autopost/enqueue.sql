@@ -223,7 +223,7 @@ language sql volatile as $$
                core.nth_uuid(g.event_base, row_number() over w) as event_id,
                case when not f.is_new and f.error is null then
                    autopost.duplicate_reason(p_workspace_id, x.channel_id, f.content_hash,
-                                             p_now - make_interval(hours => coalesce(x.ttl, g.ttl))) end as duplicate
+                                             p_now - autopost.dedup_window(coalesce(x.ttl, g.ttl))) end as duplicate
         from form f, unnest(f.channels, f.ttls) x (channel_id, ttl), given g
         window w as (order by x.channel_id, f.item)
     ), deliveries as (

@@ -34,8 +34,11 @@ begin
     select greatest(g.full_until - p_now, '0') into used from autopost.ingress_gates g
     where g.workspace_id = p_workspace_id and g.endpoint_id = p_endpoint_id for no key update;
 
+    if step = '0' then
+        return p_count; -- an infinite rate
+    end if;
     -- Half a microsecond-step of slack: intervals are whole microseconds, the division is not.
-    admitted := least(p_count, floor(burst - extract(epoch from used) / extract(epoch from step) + 1e-4)::integer);
+    admitted := least(p_count, floor(burst - extract(epoch from used) / extract(epoch from step) + 1e-4))::integer;
     if admitted <= 0 then
         return 0;
     end if;

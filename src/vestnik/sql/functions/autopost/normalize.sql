@@ -23,7 +23,9 @@ begin
                       (11, 'source', 'object'), (12, 'meta', 'object'), (13, 'workspace_id', null)
               ) known (place, key, type) on known.key = given.key
     where known.key is null or jsonb_typeof(given.value) not in ('null', known.type);
-    if problems <> '{}' then
+    if cardinality(problems) > 20 then
+        return problems[:20] || format('and %s more', cardinality(problems) - 20);
+    elsif problems <> '{}' then
         return problems;
     end if;
     return autopost.value_problems(p_raw);

@@ -136,7 +136,8 @@ language sql immutable as $$
         'scope', case when p_error ->> 'scope' in ('delivery', 'channel', 'platform') then p_error ->> 'scope' else 'delivery' end,
         'code', left(coalesce(p_error ->> 'code', 'unknown'), 100),
         'message', left(p_error ->> 'message', 500),
-        'retry_after_ms', case when jsonb_typeof(p_error -> 'retry_after_ms') = 'number' then p_error -> 'retry_after_ms' end,
+        'retry_after_ms', case when jsonb_typeof(p_error -> 'retry_after_ms') = 'number'
+                          then least((p_error ->> 'retry_after_ms')::numeric, 1e12) end,
         'scope_named', case when p_error -> 'scope_named' = 'true' then p_error -> 'scope_named' end,
         'outcome', p_error #> '{raw,outcome}',
         'raw', left(nullif(p_error ->> 'raw', '{}'), 500)))
