@@ -971,6 +971,14 @@ CREATE FUNCTION autopost.mark_sent(p_workspace_id text, p_delivery_id uuid, p_pr
             'sent_at', p_sent_at, 'meta', p_raw_meta_json)), p_now) s))
 $$;
 
+CREATE FUNCTION autopost.must_hold(p_row autopost.deliveries, p_error jsonb) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(p_error ->> 'outcome' = 'unknown', false) and exists (
+        select from autopost.channels c
+        where c.workspace_id = p_row.workspace_id and c.channel_id = p_row.channel_id and c.on_unknown = 'hold')
+$$;
+
 CREATE FUNCTION autopost.next_begin_at(p_workspace_id text) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS $$
@@ -1441,7 +1449,10 @@ begin
         else autopost.settle_error(p_workspace_id, r.delivery_id, r.lease, r.error, r.next_retry_at, p_now) end
     from (select * from jsonb_to_recordset(p_results) x (delivery_id uuid, lease integer, provider_message_id text,
               sent_at timestamptz, meta jsonb, error jsonb, next_retry_at timestamptz)
-          where x.delivery_id <> all (settled) order by x.delivery_id) r
+          -- A late result beside the current one of the same delivery is still to be judged.
+          where x.delivery_id <> all (settled) or x.lease < (
+              select d.lease from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = x.delivery_id)
+          order by x.delivery_id) r
     where exists (select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = r.delivery_id);
 end $$;
 
@@ -1474,11 +1485,13 @@ begin
         return 'late';
     end if;
 
-    outcome := case when permanent then 'failed_permanent' when row.attempt >= policy.max_attempts then 'dead' else 'retry' end;
+    outcome := case when permanent then 'failed_permanent' when autopost.must_hold(row, error) then 'held'
+                    when row.attempt >= policy.max_attempts then 'dead' else 'retry' end;
     update autopost.deliveries d
-    set status = outcome, last_error = error, settled_lease = d.lease, claimed_at = null, claim_token = null,
+    set status = case outcome when 'held' then 'retry' else outcome end, held_at = case outcome when 'held' then p_now end, last_error = error, settled_lease = d.lease, claimed_at = null, claim_token = null,
         sending_started_at = null, updated_at = p_now,
-        next_retry_at = case outcome when 'retry' then greatest(p_next_retry_at, case when p_next_retry_at is null then p_now + delay end) end
+        next_retry_at = case outcome when 'held' then 'infinity'
+                                     when 'retry' then greatest(p_next_retry_at, case when p_next_retry_at is null then p_now + delay end) end
     where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id
     returning * into row;
     perform autopost.note_delivery(row,

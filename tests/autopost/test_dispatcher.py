@@ -253,6 +253,17 @@ async def test_an_adapter_that_hangs_is_given_up(autopost: Any, pool: Pool, disp
     assert (row["last_error"]["code"], row["last_error"]["outcome"]) == ("timeout", "unknown")
 
 
+async def test_no_send_takes_longer_than_its_lease(autopost: Any, pool: Pool, dispatch: Any) -> None:
+    """The sweep would give the delivery away while the platform may still take it."""
+    await autopost.policy(sending_lease="200 milliseconds")
+    await autopost.channel("a")
+    await publish_all(pool, 1)
+    dispatch(Platform(answer=Door()), deadline=3600)
+    await until(pool, "select 1 from autopost.deliveries where status = 'retry'")
+    (row,) = await autopost.deliveries()
+    assert (row["last_error"]["code"], row["last_error"]["outcome"]) == ("timeout", "unknown")
+
+
 async def test_a_platform_without_an_adapter_stops_only_its_channels(
     autopost: Any, pool: Pool, dispatch: Dispatch
 ) -> None:

@@ -269,5 +269,40 @@ async def test_one_delivery_twice_in_a_batch_is_settled_once(workspace: Autopost
     assert len(await workspace.events("sent")) == 1
 
 
+async def test_a_late_result_beside_the_current_one_is_still_told(workspace: Autopost) -> None:
+    row = await begun(workspace)
+    workspace.wait(seconds=301)
+    await workspace.sweep()
+    workspace.wait(seconds=60)
+    (again,) = await workspace.take()
+    late = {"delivery_id": str(row["delivery_id"]), "lease": row["lease"], "error": BUSY}
+    current = {"delivery_id": str(row["delivery_id"]), "lease": again["lease"], "provider_message_id": "m"}
+    await workspace.settle(late, current)
+    assert (await workspace.delivery(row["delivery_id"]))["status"] == "sent"
+    assert len(await workspace.events("late_result")) == 1
+
+
+async def test_an_unknown_outcome_is_held_where_a_duplicate_is_worse_than_a_gap(workspace: Autopost) -> None:
+    """Whoever says so: a lost lease (the sweep), or an answer that never came."""
+    await workspace.policy(max_attempts=1)
+    row = await begun(workspace)
+    await workspace.sql("update autopost.channels set on_unknown = 'hold' where workspace_id = %s", workspace.workspace)
+    unknown = {"code": "timeout", "scope": "platform", "raw": {"outcome": "unknown"}}
+    assert await workspace.retry(row["delivery_id"], unknown, row["lease"]) == "held"
+    found = (await workspace.sql(
+        "select status, held_at, next_retry_at::text from autopost.deliveries where delivery_id = %s", row["delivery_id"]
+    ))[0]  # fmt: skip
+    assert found == {"status": "retry", "held_at": workspace.now, "next_retry_at": "infinity"}
+    assert [event["action"] for event in await workspace.events("held", "retry_scheduled")] == ["held"]
+    workspace.wait(days=365)
+    assert await workspace.take() == []
+
+
+async def test_a_refusal_is_not_unknown_so_it_is_not_held(workspace: Autopost) -> None:
+    row = await begun(workspace)
+    await workspace.sql("update autopost.channels set on_unknown = 'hold' where workspace_id = %s", workspace.workspace)
+    assert await workspace.retry(row["delivery_id"], {"code": "500", "scope": "platform"}, row["lease"]) == "retry"
+
+
 async def test_an_empty_batch_is_nothing(workspace: Autopost) -> None:
     assert await workspace.settle() == {}

@@ -76,22 +76,39 @@ async def test_two_dispatchers_send_nothing_twice(storm: Storm) -> None:
     assert len(tokens) == 2
 
 
-async def test_a_platform_that_hangs_beyond_the_lease(storm: Storm) -> None:
+async def test_a_platform_that_hangs_is_given_up_before_the_lease_ends(storm: Storm) -> None:
     """The post was accepted, the answer never came: it goes out again, and the events say why it stands there twice."""
     chat = storm.sandbox.state.platforms["telegram"].add_chat("-1", title="One")
     chat.faults[:] = parse_faults([{"kind": "timeout_after_accept", "times": 1}])
     await storm.push(3)
-    storm.dispatcher(HTTP_TIMEOUT="6")
+    storm.dispatcher(HTTP_TIMEOUT="60")
     await storm.all_sent()
     await storm.check(3)
     twice = [place for place, copies in storm.arrived().items() if copies > 1]
     assert [chat_id for chat_id, _ in twice] == ["-1"]
+    told = await storm.sql("select action, error ->> 'code' as code from autopost.events where result = 'error'")
+    assert told == [{"action": "retry_scheduled", "code": "timeout"}]
+
+
+async def test_a_dispatcher_that_freezes_beyond_the_lease(storm: Storm) -> None:
+    """Somebody else sends what it had begun; what it says when it wakes up is late, and told as that."""
+    chat = storm.sandbox.state.platforms["telegram"].add_chat("-1", title="One")
+    chat.faults[:] = parse_faults([{"kind": "slow", "latency_ms": 500, "times": 1}])
+    await storm.push(1)
+    frozen = storm.dispatcher()
+    await storm.arrived_at_least(storm.channels - 1)
+    frozen.send_signal(signal.SIGSTOP)
+    storm.dispatcher()
+    await storm.all_sent()
+    frozen.send_signal(signal.SIGCONT)
 
     async def told() -> bool:
         actions = await storm.sql("select action from autopost.events where channel_id = 'c1'")
         return {"sending_lease_expired", "late_result"} <= {row["action"] for row in actions}
 
-    await storm.until(told, "the late error of the hanging send")
+    await storm.until(told, "the late answer of the send that was frozen")
+    await storm.check(1)
+    assert storm.arrived()["-1", "post 0"] == 2
 
 
 async def test_a_graceful_stop_leaves_nothing_in_between(storm: Storm) -> None:

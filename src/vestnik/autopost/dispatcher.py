@@ -27,6 +27,7 @@ from vestnik.log import get_log
 WAKE_CHANNEL = "vestnik_wake"
 DUE_BUT_TAKEN = 0.05  # seconds before looking again
 DEAF_AFTER = 1.0  # seconds that a cancelled send may take to end
+LEASE_SHARE = 0.9  # of a lease that a send may take: the sweep must not give away what is still under way
 log = get_log()
 
 
@@ -108,23 +109,23 @@ class Dispatcher:
                 begun_here = await self._begin(workspace_id, share)
                 if not begun_here:
                     wait = min(wait, await self._until_next(workspace_id))
+                begun, served = begun + begun_here, workspace_id
+                # Nobody else waits: ask for the next ones at once, so that the database works while these sends start.
+                while len(workspaces) == 1 and begun_here == share <= self._free and not self._stopping:
+                    begun_here = await self._begin(workspace_id, share)
+                    begun += begun_here
             except (psycopg.DataError, psycopg.IntegrityError, psycopg.InternalError, IllegalMove) as e:
                 # Something in this workspace cannot be; the others must not pay for it.
                 log.error("dispatcher.workspace_failed", workspace_id=workspace_id, error=str(e))
-                continue
-            begun, served = begun + begun_here, workspace_id
-            # Nobody else waits: ask for the next ones at once, so that the database works while these sends start.
-            while len(workspaces) == 1 and begun_here == share <= self._free and not self._stopping:
-                begun_here = await self._begin(workspace_id, share)
-                begun += begun_here
         if begun and served and len(workspaces) > 1:
             await call(self._pool, "select autopost.remember_workspace(%s)", (served,))
         return begun, wait
 
     async def _begin(self, workspace_id: str, limit: int) -> int:
-        rows = await call(self._pool, _CLAIM, (workspace_id, self.token, limit))
+        rows = await call(self._pool, _CLAIM, (workspace_id, workspace_id, self.token, limit))
         for row in rows:
-            task = asyncio.create_task(send(workspace_id, row, self._adapters, self._deadline))
+            deadline = min(self._deadline, LEASE_SHARE * row["lease_seconds"])
+            task = asyncio.create_task(send(workspace_id, row, self._adapters, deadline))
             self._sends[task] = (workspace_id, row)
             task.add_done_callback(self._done)
         self._free -= len(rows)
@@ -186,6 +187,7 @@ class Dispatcher:
 
 # Only what a send needs: what is not asked for need not be read.
 _CLAIM = """
-select delivery_id, lease, trace_id::text, channel_id, platform, target_id, auth_ref, rate_group, settings, rendered_text, render_meta
+select delivery_id, lease, trace_id::text, channel_id, platform, target_id, auth_ref, rate_group, settings, rendered_text, render_meta,
+       (select extract(epoch from p.sending_lease)::float8 from autopost.policies p where p.workspace_id = %s) as lease_seconds
 from autopost.claim_and_begin(%s, %s, %s)
 """
