@@ -56,6 +56,7 @@ OTHER_FIRST_ARGUMENT = {
     "autopost.cool_group": "its first argument is a row of the workspace",
     "autopost.punish_channel": "its first argument is a row of the workspace",
     "autopost.note_delivery": "its first argument is a row of the workspace",
+    "autopost.must_hold": "its first argument is a row of the workspace",
 }
 LOCAL_SETTINGS = {
     "autopost.ingress_admit": "synchronous_commit for its own transaction: where it is lost, only speed is"
