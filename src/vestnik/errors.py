@@ -8,6 +8,7 @@ VestnikError
 ├── InvalidPayload      the shape of a payload is wrong; ``problems`` lists every fault by name
 ├── IllegalMove         a delivery was asked to make a move that its state machine forbids
 ├── NotFound            what was named does not exist in this workspace
+├── DownloadRefused     (download) an address was not fetched, and why
 └── SendError           (adapters.contract) what a platform answered, in the normalised form
 """
 

@@ -6,7 +6,8 @@ calls, and says what went wrong as a ``SendError`` in the normalised form that t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -16,6 +17,8 @@ from vestnik.errors import VestnikError
 Category = Literal["TRANSIENT", "PERMANENT"]
 Scope = Literal["delivery", "channel", "platform"]
 ParseMode = Literal["HTML", "Markdown", "None"]
+MediaType = Literal["image", "video", "audio", "file", "animation"]
+LongText = Literal["refuse", "split", "truncate_with_link"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,67 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
+class MediaItem:
+    """One item of an ordered group; at least one of the references is set."""
+
+    type: MediaType
+    url: str | None = None
+    file_id: str | None = None
+    blob_ref: str | None = None
+    attachment_token: str | None = None
+    caption: str | None = None
+    content_type: str | None = None
+    size_bytes: int | None = None
+    file_name: str | None = None
+
+
+class Resolved(Protocol):
+    """One item on its way to one platform: the platform's own handle for it, or the bytes to upload."""
+
+    @property
+    def item(self) -> MediaItem: ...
+
+    @property
+    def handle(self) -> str | None:
+        """The platform's ``file_id`` or token; None: it is this sender's to upload, and nobody else's meanwhile."""
+
+    def read(self) -> AsyncIterator[bytes]:
+        """The bytes, from the beginning at each call; SendError ``media_missing_origin`` when they are gone."""
+
+    async def learned(self, handle: str, *, expires_in: float | None = None) -> None:
+        """The platform has it now. Others that wait for it go on with this handle."""
+
+    async def forget(self) -> None:
+        """The platform does not know the handle (any more): from now on it is this sender's to upload."""
+
+
+class Depot(Protocol):
+    """Where media come from, and where a platform's handle for one is kept for the next sender."""
+
+    def resolve(
+        self, channel: Channel, items: Sequence[MediaItem]
+    ) -> AbstractAsyncContextManager[Sequence[Resolved]]: ...
+
+
+class Series(Protocol):
+    """How far a delivery of several calls has got. A retry goes on behind what was acknowledged."""
+
+    @property
+    def done(self) -> int:
+        """How many calls of the plan were acknowledged in earlier attempts."""
+
+    @property
+    def message_ids(self) -> Sequence[str]:
+        """What the platform called what it acknowledged."""
+
+    async def acknowledge(self, message_ids: Sequence[str], items: Sequence[int]) -> None:
+        """The next call of the plan was acknowledged; ``items`` are the places of its media. Raises SendError when the
+        delivery is somebody else's by now."""
+
+
+@dataclass(frozen=True, slots=True)
 class SendMeta:
-    """How: everything around the text. ``converter`` pins the version of the markup conversion."""
+    """How: everything around the text. ``converter`` pins the version of the markup conversion and of the plan."""
 
     parse_mode: ParseMode = "None"
     disable_preview: bool = False
@@ -41,18 +103,23 @@ class SendMeta:
     trace_id: str | None = None
     idempotency_key: str | None = None
     converter: int = 1
+    long_text: LongText = "refuse"
+    more_link: str | None = None  # where truncate_with_link leads
+    upload_policy: Mapping[str, str] = field(default_factory=dict)  # media type → upload_required | url_allowed
+    series: Series | None = None  # None: one attempt, nothing is remembered
 
 
 @dataclass(frozen=True, slots=True)
-class MediaItem:
-    """One item of an ordered group; exactly one of the references is set."""
+class Call:
+    """One call of a platform's API as it will be made; ``items`` are the places of the media that travel with it.
 
-    type: Literal["image", "video", "audio", "file", "animation"]
-    url: str | None = None
-    file_id: str | None = None
-    blob_ref: str | None = None
-    attachment_token: str | None = None
-    caption: str | None = None
+    ``body`` is what is sent, apart from handles that only the upload will tell. Preview shows it; sending makes it.
+    """
+
+    method: str
+    body: Mapping[str, Any]
+    items: Sequence[int] = ()
+    text: str | None = None  # what the reader sees as the text of it, in the platform's form
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +173,10 @@ class Adapter(Protocol):
     """One platform."""
 
     platform: str
-    media: bool  # whether send_media is to be had
+
+    def plan(self, channel: Channel, media: Sequence[MediaItem], text: str | None, meta: SendMeta) -> Sequence[Call]:
+        """The calls that sending this would make, in order. Pure: the same arguments give the same plan for ever.
+        Raises SendError (PERMANENT, delivery) for what cannot be sent."""
 
     async def send_text(self, channel: Channel, text: str, meta: SendMeta) -> Sent: ...
 
@@ -135,6 +205,7 @@ class AdapterContext:
     ca_files: Mapping[str, Path] = field(default_factory=dict)
     timeout: float = 30.0
     connections: int = 512
+    depot: Depot | None = None  # without one, only text can be sent, and media that the platform has already
 
 
 CreateAdapter = Callable[[AdapterContext], Adapter]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from vestnik.adapters.contract import Adapter, AdapterContext, Channel, MediaItem, SendMeta, Sent
+from vestnik.adapters.contract import Adapter, AdapterContext, Call, Channel, MediaItem, SendMeta, Sent
 from vestnik.db.pool import Pool, call
 
 WORKSPACE = "bench"
@@ -23,6 +23,9 @@ class InstantAdapter:
 
     def __init__(self) -> None:
         self.sent = 0
+
+    def plan(self, channel: Channel, media: Sequence[MediaItem], text: str | None, meta: SendMeta) -> Sequence[Call]:
+        return [Call("send", {}, text=text)]
 
     async def send_text(self, channel: Channel, text: str, meta: SendMeta) -> Sent:
         called = time.monotonic_ns()
