@@ -26,7 +26,7 @@ from vestnik.errors import ConfigError, VestnikError
 Network = IPv4Network | IPv6Network
 MOST_REDIRECTS = 5
 CONNECT_TIMEOUT = 10.0
-SILENCE = 30.0  # seconds without a byte
+SILENCE = 30.0
 CHUNK = 64 * 1024
 AGENT = f"Vestnik/{__version__}"
 
@@ -79,10 +79,10 @@ class Download:
 
 
 class Downloader:
-    """``allow``: networks that may be fetched from although they are not public."""
+    """``allow``: networks that may be fetched from although they are not public; ``silence``: most seconds without a byte."""
 
-    def __init__(self, *, allow: Sequence[Network] = (), timeout: float = 600.0) -> None:
-        self._allow, self._timeout = tuple(allow), timeout
+    def __init__(self, *, allow: Sequence[Network] = (), timeout: float = 600.0, silence: float = SILENCE) -> None:
+        self._allow, self._timeout, self._silence = tuple(allow), timeout, silence
         self._session: aiohttp.ClientSession | None = None
 
     @asynccontextmanager
@@ -95,15 +95,15 @@ class Downloader:
         timeout: float | None = None,  # for all of it, to the last byte
     ) -> AsyncIterator[Download]:
         """Any 2xx answer, and 304; everything else is a DownloadRefused. Headers go to the first host only."""
-        async with asyncio.timeout(None) as clock:
-            clock.reschedule(asyncio.get_running_loop().time() + (timeout or self._timeout))
-            try:
-                async with await self._follow(url, headers or {}) as response:
-                    yield Download(response.status, str(response.url), response.headers, response, max_bytes)
-            except TimeoutError:
-                if not clock.expired():
-                    raise
-                raise DownloadRefused("timeout", "it took too long", permanent=False) from None
+        clock = asyncio.timeout(timeout or self._timeout)
+        try:
+            async with clock, await self._follow(url, headers or {}) as response:
+                yield Download(response.status, str(response.url), response.headers, response, max_bytes)
+        except TimeoutError:
+            # The caller's block runs in here too, and may have a deadline of its own.
+            if not clock.expired():
+                raise
+            raise DownloadRefused("timeout", "it took too long", permanent=False) from None
 
     async def close(self) -> None:
         if self._session is not None:
@@ -152,7 +152,7 @@ class Downloader:
             connector = aiohttp.TCPConnector(resolver=_PublicResolver(self._reachable), limit=64, ttl_dns_cache=10)
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_read=SILENCE),
+                timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_read=self._silence),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": AGENT},
             )
@@ -197,10 +197,14 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
             return is_public(inner)
         if address in _NAT64:
             return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
-    return address.is_global and not address.is_multicast
+        # The rest is private or not handed out, and Python's list of it has gaps.
+        return address in _GLOBAL_UNICAST and address.is_global
+    return address.is_global and not address.is_multicast and address not in _PROTOCOLS
 
 
+_PROTOCOLS = IPv4Network("192.0.0.0/24")
 _NAT64 = IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
 
 
 def parse_networks(text: str) -> list[Network]:
@@ -243,7 +247,9 @@ def _broken(e: Exception) -> DownloadRefused:
         return DownloadRefused("timeout", "the server was silent for too long", permanent=False)
     if isinstance(e, aiohttp.ClientConnectorDNSError):
         return DownloadRefused("unknown_host", "the host name cannot be resolved", permanent=False)
-    if isinstance(e, aiohttp.InvalidURL | ValueError) and not isinstance(e, aiohttp.ClientPayloadError):
+    if isinstance(e, aiohttp.ClientPayloadError):
+        return DownloadRefused("broken_off", "the answer broke off before its end, or is damaged", permanent=False)
+    if isinstance(e, aiohttp.InvalidURL | ValueError):
         return DownloadRefused("bad_url", "not an address that can be asked", permanent=True)
     return DownloadRefused("network", f"the connection failed: {type(e).__name__}", permanent=False)
 

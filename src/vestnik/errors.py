@@ -8,7 +8,19 @@ VestnikError
 ├── InvalidPayload      the shape of a payload is wrong; ``problems`` lists every fault by name
 ├── IllegalMove         a delivery was asked to make a move that its state machine forbids
 ├── NotFound            what was named does not exist in this workspace
+├── JobSignal           (ops.jobs.registry) how a handler ends its run, other than by returning
+│   ├── JobRetry                once more, later
+│   ├── JobFailed               never again: it cannot succeed
+│   └── JobSnooze               not yet; this run was no attempt
 ├── DownloadRefused     (download) an address was not fetched, and why
+├── StorageError        (storage) the object store did not do it
+│   └── ObjectNotFound          the store is there, the object is not
+├── MediaRefused        (autopost.media) these bytes are not taken as media
+│   └── FileTooLarge            there are too many of them
+├── FetchFailed         (autopost.media) what an address leads to did not become a blob
+├── UploadRefused       (autopost.media) a multipart body is none, or breaks off
+├── SourceFailed        (autopost.sources) a source could not be read, and why
+├── MappingFailed       (autopost.sources.template) one record of a source does not give what its mapping asks for
 └── SendError           (adapters.contract) what a platform answered, in the normalised form
 """
 

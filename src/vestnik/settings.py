@@ -40,10 +40,26 @@ class Settings(BaseSettings):
     http_timeout: float = Field(30.0, gt=0, description="Seconds before a call to a platform is given up.")
 
     send_concurrency: int = Field(1000, ge=1, description="Most sends under way at once in one dispatcher.")
-    dispatch_poll: float = Field(0.5, gt=0, description="Seconds between looks at the queue without a wake-up.")
+    job_concurrency: int = Field(1000, ge=1, description="Most jobs under way at once in one runner.")
+    dispatch_poll: float = Field(0.5, gt=0, description="Seconds between looks at a queue without a wake-up.")
     max_request_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Hard cap on a request's body, above every endpoint's own."
     )
+
+    object_store_url: str | None = Field(
+        None,
+        repr=False,  # it may hold a key
+        description="Where media are kept: `file:///folder` or `s3://KEY:SECRET@bucket/prefix?endpoint=…&region=…`."
+        " Empty: the folder `objects` in the data folder.",
+    )
+    media_max_bytes: int = Field(512 * 1024 * 1024, ge=1, description="Largest single file that a post may bring.")
+    fetch_allow: str = Field(
+        "", description="Networks that may be fetched from although they are not public: `10.1.0.0/16, 127.0.0.1/32`."
+    )
+
+    @property
+    def object_store(self) -> str:
+        return self.object_store_url or (self.data_dir.resolve() / "objects").as_uri()
 
     @field_validator("database_url")
     @classmethod
