@@ -160,7 +160,7 @@ def test_one_folder_by_two_names_is_one_server(own_folder: Path, pg_version: int
 def test_the_address_of_nothing(own_folder: Path) -> None:
     with pytest.raises(EmbeddedServerError, match="no database") as caught:
         _ = EmbeddedServer(own_folder).url
-    assert "vestnik db start" in (caught.value.hint or "")
+    assert "vestnik migrate" in (caught.value.hint or "")
     assert list(own_folder.iterdir()) == []
 
 

@@ -78,6 +78,9 @@ def test_root_continues_what_an_ordinary_user_began(
         assert ask(url, "select 1") == 1
     (data,) = own_folder.glob("postgres/pg*/data")
     assert {path.stat().st_uid for path in data.rglob("*")} == {own_folder.stat().st_uid}
+    again = hold(**as_nobody)
+    assert again.line().startswith("postgresql://"), "what root wrote is still the user's"
+    again.finish()
 
 
 @pytest.mark.parametrize("existing", [False, True])

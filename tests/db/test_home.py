@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from vestnik.db import home
 from vestnik.db.embedded import EmbeddedServer
 from vestnik.db.home import database, database_url
 from vestnik.errors import EmbeddedServerError
 from vestnik.settings import Settings
 
 Ask = Callable[[str, str], Any]
+Kill = Callable[[EmbeddedServer], int]
 
 
 def settings(**given: Any) -> Settings:
@@ -44,6 +46,37 @@ async def test_a_kept_one_stays(own_folder: Path) -> None:
     async with database(settings(data_dir=own_folder)):
         pass
     assert server.status().running
+
+
+async def test_a_killed_one_is_started_again_for_who_uses_it(
+    own_folder: Path, ask: Ask, kill_everything: Kill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home, "LOOK_EVERY", 0.05)
+    server = EmbeddedServer(own_folder)
+    async with database(settings(data_dir=own_folder)) as url:
+        await asyncio.to_thread(kill_everything, server)
+        async with asyncio.timeout(60):
+            while not (await asyncio.to_thread(server.status)).running:
+                await asyncio.sleep(0.05)
+        assert ask(url, "select 1") == 1
+    assert not server.status().running
+
+
+async def test_a_stopped_one_stays_so(own_folder: Path) -> None:
+    server = EmbeddedServer(own_folder)
+    async with database(settings(data_dir=own_folder)):
+        assert not server.revive(), "it runs"
+        server.stop(force=True)
+        assert not server.revive()
+        assert not server.status().running
+
+
+async def test_a_kept_one_is_still_kept_when_it_is_back(own_folder: Path, kill_everything: Kill) -> None:
+    server = EmbeddedServer(own_folder)
+    server.start()
+    kill_everything(server)
+    assert server.revive()
+    assert server.status().kept
 
 
 async def test_a_program_cancelled_in_the_start_leaves_nothing_running(own_folder: Path) -> None:

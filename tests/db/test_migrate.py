@@ -13,7 +13,7 @@ import pytest
 
 from vestnik.db.embedded import EmbeddedServer
 from vestnik.db.embedded.product import create_database
-from vestnik.db.migrate import check, migrate
+from vestnik.db.migrate import SEARCH_PATH, check, migrate
 from vestnik.errors import ConfigError, DatabaseError, SchemaMismatch
 
 Ask = Callable[[str, str], Any]
@@ -72,6 +72,19 @@ async def test_a_changed_function_is_applied_anew(empty_database: str, root: Pat
     await check(empty_database, sql_root=root)
 
 
+async def test_a_function_with_another_result_and_other_arguments_takes_the_place_of_the_old(
+    empty_database: str, root: Path, ask: Ask
+) -> None:
+    await migrate(empty_database, sql_root=root)
+    changed = "create or replace function shop.counted(a int default 1) returns table (n text) language sql as $$ select 'new' $$;"
+    write(root, "functions/shop/b.sql", changed)
+    total = "create or replace function shop.total() returns text language sql as $$ select n from shop.counted() $$;"
+    write(root, "functions/a.sql", total)
+    await migrate(empty_database, sql_root=root)
+    assert ask(empty_database, "select shop.total()") == "new"
+    assert ask(empty_database, "select count(*) from pg_proc where proname = 'counted'") == 1
+
+
 async def test_the_product_own_schema_migrates_on_this_server(database: str) -> None:
     await check(database)
     assert await migrate(database) == []
@@ -117,6 +130,36 @@ async def test_a_newer_schema_is_refused(empty_database: str, root: Path) -> Non
         with pytest.raises(SchemaMismatch, match=r"newer.*0002_price") as caught:
             await refuse(empty_database, sql_root=root)
         assert caught.value.hint == "update Vestnik"
+
+
+async def test_newer_functions_are_refused(empty_database: str, root: Path, ask: Ask) -> None:
+    await migrate(empty_database, sql_root=root, release="0.9.2")
+    newer = "create or replace function shop.counted() returns bigint language sql as 'select 7::bigint';"
+    ours = (root / "functions/shop/b.sql").read_text()
+    write(root, "functions/shop/b.sql", newer)
+    await migrate(empty_database, sql_root=root, release="0.10.0")
+    write(root, "functions/shop/b.sql", ours)
+    for refuse in (check, migrate):
+        with pytest.raises(SchemaMismatch, match=r"newer.*0\.10\.0") as caught:
+            await refuse(empty_database, sql_root=root, release="0.9.2")
+        assert caught.value.hint == "update Vestnik"
+    assert ask(empty_database, "select shop.total()") == 7
+
+
+async def test_an_older_release_that_brings_the_same_is_welcome(empty_database: str, root: Path) -> None:
+    await migrate(empty_database, sql_root=root, release="0.10.0")
+    await check(empty_database, sql_root=root, release="0.9.2")
+    assert await migrate(empty_database, sql_root=root, release="0.9.2") == []
+
+
+async def test_a_database_from_before_releases_were_noted_is_brought_up(empty_database: str, root: Path) -> None:
+    await migrate(empty_database, sql_root=root)
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute("alter table core.schema_functions drop column release")
+    await check(empty_database, sql_root=root)
+    write(root, "migrations/0002_price.sql", "alter table shop.goods add price int")
+    assert await migrate(empty_database, sql_root=root) == ["0002_price"]
+    await check(empty_database, sql_root=root)
 
 
 async def test_a_changed_migration_is_refused(empty_database: str, root: Path, ask: Ask) -> None:
@@ -183,7 +226,7 @@ async def test_our_own_database_gets_the_search_path_for_everybody(
 ) -> None:
     await migrate(own_server.url, sql_root=root)
     for url in (own_server.url, own_server.superuser_url.replace("/postgres?", "/vestnik?")):
-        assert ask(url, "show search_path") == "autopost, core, public"
+        assert ask(url, "show search_path") == ", ".join(SEARCH_PATH)
 
 
 async def test_on_a_foreign_database_only_our_role_gets_it(own_server: EmbeddedServer, root: Path, ask: Ask) -> None:
@@ -191,7 +234,7 @@ async def test_on_a_foreign_database_only_our_role_gets_it(own_server: EmbeddedS
         create_database(admin, "foreign_one")
     url = own_server.url.replace("/vestnik?", "/foreign_one?")
     await migrate(url, sql_root=root)
-    assert ask(url, "show search_path") == "autopost, core, public"
+    assert ask(url, "show search_path") == ", ".join(SEARCH_PATH)
     admins = own_server.superuser_url.replace("/postgres?", "/foreign_one?")
     assert ask(admins, "show search_path") == '"$user", public'
     assert ask(own_server.url, "show search_path") == '"$user", public'

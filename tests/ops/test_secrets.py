@@ -66,5 +66,30 @@ async def test_another_key_is_noticed_at_the_start(pool: Pool, tmp_path: Path) -
     async with pool.connection() as connection:
         await Credentials(pool, SecretBox.open(tmp_path, "one")).store(connection, "w", "max", "bot", "token")
     await Credentials(pool, SecretBox.open(tmp_path, "one")).verify()
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="another key: w/max/bot"):
         await Credentials(pool, SecretBox.open(tmp_path, "two")).verify()
+
+
+async def test_of_many_credentials_those_that_cannot_be_read_are_named(pool: Pool, tmp_path: Path) -> None:
+    """The first of them alone says nothing about the others."""
+    await call(pool, "insert into core.workspaces (workspace_id, name) values ('w', 'W')")
+    ours, theirs = (Credentials(pool, SecretBox.open(tmp_path, key)) for key in ("one", "two"))
+    async with pool.connection() as connection:
+        for name, credentials in (("a", ours), ("b", theirs), ("c", ours), ("d", theirs)):
+            await credentials.store(connection, "w", "telegram", name, "token")
+    with pytest.raises(ConfigError) as refusal:
+        await ours.verify()
+    assert str(refusal.value) == "encrypted with another key: w/telegram/b, w/telegram/d"
+
+
+async def test_one_that_cannot_be_read_can_be_stored_again(pool: Pool, tmp_path: Path) -> None:
+    """As the hint of the refusal says."""
+    await call(pool, "insert into core.workspaces (workspace_id, name) values ('w', 'W')")
+    ours, theirs = (Credentials(pool, SecretBox.open(tmp_path, key)) for key in ("one", "two"))
+    async with pool.connection() as connection:
+        await theirs.store(connection, "w", "telegram", "bot", "token")
+        with pytest.raises(ConfigError, match="another key"):
+            await ours.resolve("w", "telegram", "bot")
+        assert await ours.store(connection, "w", "telegram", "bot", "token")
+    assert await ours.resolve("w", "telegram", "bot") == "token"
+    await ours.verify()

@@ -6,6 +6,7 @@ first migrates and the others find nothing left to do.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import psycopg
 from psycopg import AsyncConnection, IsolationLevel, sql
 from psycopg.pq import TransactionStatus
 
+from vestnik import __version__
 from vestnik.db.schema_files import SQL_ROOT, SqlFile, read_functions, read_migrations
 from vestnik.errors import DatabaseError, SchemaMismatch
 
 OLDEST_SERVER = 160000
-SEARCH_PATH = ("autopost", "core", "public")
+SEARCH_PATH = ("autopost", "core", "ops", "public")
 _LOCK = 0x7665_7374_6E69_6B  # "vestnik"
+
+_FUNCTION = re.compile(r"create or replace function (\w+\.\w+)")
 
 _BOOKKEEPING = """
 create schema if not exists core;
@@ -32,10 +36,11 @@ create table if not exists core.schema_functions (
   path   text primary key,
   sha256 text not null
 );
+alter table core.schema_functions add column if not exists release text not null default '0';
 """
 
 
-async def migrate(url: str, *, sql_root: Path = SQL_ROOT) -> list[str]:
+async def migrate(url: str, *, sql_root: Path = SQL_ROOT, release: str = __version__) -> list[str]:
     """Applies what is missing and returns its names; an empty list means that there was nothing to do."""
     migrations, functions = read_migrations(sql_root), read_functions(sql_root)
     async with await connect(url) as connection, connection.transaction():
@@ -44,15 +49,15 @@ async def migrate(url: str, *, sql_root: Path = SQL_ROOT) -> list[str]:
         await connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
         # A long transaction of somebody else must not queue the whole service behind this one for ever.
         await connection.execute("set local lock_timeout = '30s'")
-        if not await _has_bookkeeping(connection):
+        if not await _has_bookkeeping(connection, "release"):
             await _run(connection, SqlFile("bookkeeping", _BOOKKEEPING))
         done = await _apply_migrations(connection, migrations)
-        done += await _apply_functions(connection, functions)
+        done += await _apply_functions(connection, functions, release)
         await set_search_path(connection)
         return done
 
 
-async def check(url: str, *, sql_root: Path = SQL_ROOT) -> None:
+async def check(url: str, *, sql_root: Path = SQL_ROOT, release: str = __version__) -> None:
     """What every process does at its start: raises unless the schema is exactly the one that it knows."""
     migrations, functions = read_migrations(sql_root), read_functions(sql_root)
     async with await connect(url) as connection:
@@ -63,6 +68,7 @@ async def check(url: str, *, sql_root: Path = SQL_ROOT) -> None:
         _refuse_unknown(applied, migrations)
         missing = [file.name for number, file in migrations.items() if number not in applied]
         if missing or await _applied_functions(connection) != _hashes(functions):
+            await _refuse_newer_functions(connection, release)
             what = f"it lacks {', '.join(missing)}" if missing else "its functions differ"
             raise SchemaMismatch(f"the schema is not the one of this program: {what}", hint="vestnik migrate")
 
@@ -121,9 +127,9 @@ async def _refuse_unfit_server(connection: AsyncConnection[Any]) -> None:
         )
 
 
-async def _has_bookkeeping(connection: AsyncConnection[Any]) -> bool:
-    query = "select to_regclass('core.schema_migrations') is not null"
-    return await (await connection.execute(query)).fetchone() == (True,)
+async def _has_bookkeeping(connection: AsyncConnection[Any], column: str = "path") -> bool:
+    query = """select exists (select from pg_attribute where attrelid = to_regclass('core.schema_functions') and attname = %s)"""
+    return await (await connection.execute(query, (column,))).fetchone() == (True,)
 
 
 async def _apply_migrations(connection: AsyncConnection[Any], known: dict[int, SqlFile]) -> list[str]:
@@ -141,7 +147,7 @@ async def _apply_migrations(connection: AsyncConnection[Any], known: dict[int, S
     return done
 
 
-async def _apply_functions(connection: AsyncConnection[Any], known: dict[str, SqlFile]) -> list[str]:
+async def _apply_functions(connection: AsyncConnection[Any], known: dict[str, SqlFile], release: str) -> list[str]:
     """All of them when any changed, because views and functions build on each other.
 
     Twice, because they also call each other across files: unchecked to have them all, then checked.
@@ -149,6 +155,8 @@ async def _apply_functions(connection: AsyncConnection[Any], known: dict[str, Sq
     applied, wanted = await _applied_functions(connection), _hashes(known)
     if applied == wanted:
         return []
+    await _refuse_newer_functions(connection, release)
+    await _drop([file for path, file in known.items() if applied.get(path) != wanted[path]], connection)
     # A file may call what a later one brings; a test reads every body once more with the check on.
     await connection.execute("set local check_function_bodies = off")
     for checked in ("off", "on"):
@@ -158,7 +166,8 @@ async def _apply_functions(connection: AsyncConnection[Any], known: dict[str, Sq
     await connection.execute("delete from core.schema_functions")
     async with connection.cursor() as cursor:
         await cursor.executemany(
-            "insert into core.schema_functions (path, sha256) values (%s, %s)", list(wanted.items())
+            "insert into core.schema_functions (path, sha256, release) values (%s, %s, %s)",
+            [(path, fingerprint, release) for path, fingerprint in wanted.items()],
         )
     return [path for path in wanted if applied.get(path) != wanted[path]]
 
@@ -173,6 +182,39 @@ def _refuse_unknown(applied: dict[int, tuple[str, str]], known: dict[int, SqlFil
                 f"migration {name} was changed after it had been applied",
                 hint="put its text back, and make the change in a new migration",
             )
+
+
+async def _drop(files: list[SqlFile], connection: AsyncConnection[Any]) -> None:
+    """What these files bring, as it was before: a new result cannot replace an old one, and new arguments would stand beside it.
+
+    A trigger's function stays, for its trigger needs it and its signature never changes.
+    """
+    names = [name for file in files for name in _FUNCTION.findall(file.text)]
+    cursor = await connection.execute(
+        "select oid::regprocedure::text from pg_proc"
+        " where pronamespace::regnamespace || '.' || proname = any (%s) and prokind = 'f' and prorettype <> 'trigger'::regtype",
+        (names,),
+    )
+    signatures = [signature async for (signature,) in cursor]
+    if signatures:
+        await connection.execute(sql.SQL("drop function {}").format(sql.SQL(", ").join(map(sql.SQL, signatures))))
+
+
+async def _refuse_newer_functions(connection: AsyncConnection[Any], release: str) -> None:
+    """A release may change functions alone: an older program would put its own in their place."""
+    if not await _has_bookkeeping(connection, "release"):
+        return
+    cursor = await connection.execute("select distinct release from core.schema_functions")
+    newer = [found async for (found,) in cursor if _numbers(found) > _numbers(release)]
+    if newer:
+        raise SchemaMismatch(
+            f"the functions are newer than this program: they are of release {max(newer, key=_numbers)}, this is {release}",
+            hint="update Vestnik",
+        )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release)))
 
 
 async def _applied_migrations(connection: AsyncConnection[Any]) -> dict[int, tuple[str, str]]:

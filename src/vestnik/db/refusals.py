@@ -15,6 +15,19 @@ import psycopg
 
 from vestnik.errors import IllegalMove, InvalidPayload, NotFound, VestnikError
 
+# What a call meets because of the rows that it touches, not because the database is away. Who goes round the workspaces
+# logs it and goes on: the others must not pay for it.
+OF_THE_ROWS = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.InternalError,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.errors.StatementTooComplex,
+    VestnikError,
+)
+
 
 @contextmanager
 def refusals_as_errors() -> Iterator[None]:

@@ -195,6 +195,10 @@ class Cluster:
             return None
         return pid if processes.belongs(pid, self.data, self.name) else None
 
+    def was_killed(self) -> bool:
+        """A server that stops takes its id away with it."""
+        return self.postmaster() is None and (self.data / "postmaster.pid").exists()
+
     def wait_until_gone(self, timeout: float = 0.0) -> bool:
         """Whether no process of this cluster is left."""
         deadline = time.monotonic() + timeout

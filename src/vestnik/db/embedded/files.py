@@ -34,11 +34,19 @@ def write_private(path: Path, text: str) -> None:
                 opened.write(text)
                 opened.flush()
                 os.fsync(opened.fileno())
+            give_to_owner_of(path.parent, unfinished)
             unfinished.replace(path)
             _sync_folder(path.parent)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
+
+
+def give_to_owner_of(folder: Path, file: Path) -> None:
+    """What root writes into an ordinary user's folder stays the user's: he has to go on with it."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def _sync_folder(folder: Path) -> None:

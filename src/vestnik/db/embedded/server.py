@@ -90,6 +90,17 @@ class EmbeddedServer:
                 )
             return self._stop()
 
+    def revive(self) -> bool:
+        """Starts a server again that was killed; one that was told to stop stays so. True when it did."""
+        with self._starting_or_stopping():
+            if not self._existing().was_killed():
+                return False
+            kept = self._place.keep.exists()
+            self._ensure_running()
+            if kept:
+                write_private(self._place.keep, "")
+            return True
+
     def status(self) -> Status:
         where = self._place.location()
         if where is None:
@@ -189,7 +200,8 @@ class EmbeddedServer:
         where = self._place.location()
         if where is None:
             raise EmbeddedServerError(
-                f"there is no database in {self._place.data_dir} yet", hint="vestnik db start, or vestnik up"
+                f"there is no database in {self._place.data_dir} yet",
+                hint="make one with vestnik migrate or vestnik up, or set VESTNIK_DATA_DIR to where it is",
             )
         return self._cluster(where)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
 
+from vestnik.db.embedded.files import give_to_owner_of
 from vestnik.errors import ConfigError
 
 KEY_FILE = "secret.key"
@@ -24,7 +25,13 @@ class SecretBox:
         """The key of the settings if there is one (any text will do), else the data folder's own."""
         if secret_key:
             return cls(base64.urlsafe_b64encode(hashlib.sha256(secret_key.encode()).digest()))
-        return cls(_key_of(data_dir / KEY_FILE))
+        path = data_dir / KEY_FILE
+        try:
+            return cls(_key_of(path))
+        except ValueError:
+            raise ConfigError(
+                f"{path} does not hold a key", hint="restore it from a backup, or set VESTNIK_SECRET_KEY"
+            ) from None
 
     def lock(self, secret: str) -> bytes:
         return self._fernet.encrypt(secret.encode())
@@ -47,6 +54,7 @@ def _key_of(path: Path) -> bytes:
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
         f.write(Fernet.generate_key())
+    give_to_owner_of(path.parent, draft)
     try:
         os.link(draft, path)
     except FileExistsError:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 
 from vestnik.db.pool import Connection, Pool, call
-from vestnik.errors import NotFound
+from vestnik.errors import ConfigError, NotFound
 from vestnik.ops.secrets.box import SecretBox
 
-FRESH_FOR = 5.0  # seconds: how long a rotated token may still be used by a dispatcher that has just read the old one
+FRESH_FOR = 5.0  # seconds: how long a rotated token may still be used by a dispatcher that has just read the old one;
+# autopost.token_grace() is longer
+MOST_NAMES = 10  # in one message
 
 
 class Credentials:
@@ -28,18 +30,27 @@ class Credentials:
         return token
 
     async def verify(self) -> None:
-        """Raises ConfigError when what is stored was encrypted with another key."""
-        found = await call(self._pool, "select secret from core.credential_bindings where secret is not null limit 1")
-        for row in found:
-            self._box.unlock(row["secret"])
+        """Raises ConfigError, with their names, when some of what is stored was encrypted with another key."""
+        query = (
+            "select workspace_id || '/' || platform || '/' || auth_ref as name, secret from core.credential_bindings"
+            " where secret is not null order by 1"
+        )
+        names = [row["name"] for row in await call(self._pool, query) if self._unlocked(row["secret"]) is None]
+        if names:
+            others = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            raise ConfigError(
+                f"encrypted with another key: {', '.join(names[:MOST_NAMES])}{others}",
+                hint="set VESTNIK_SECRET_KEY to the key that was in use, or store them again with vestnik apply",
+            )
 
     async def store(self, connection: Connection, workspace_id: str, platform: str, auth_ref: str, token: str) -> bool:
-        """In the caller's transaction; False when that very token was stored already."""
-        if await self._stored(connection, workspace_id, platform, auth_ref) == token:
+        """In the caller's transaction; False when that very token was stored already. What cannot be read is replaced."""
+        sealed = await self._stored(connection, workspace_id, platform, auth_ref)
+        if sealed is not None and self._unlocked(sealed) == token:
             return False
         await connection.execute(
             "insert into core.credential_bindings (workspace_id, platform, auth_ref, secret, rotated_at)"
-            " values (%s, %s, %s, %s, now())"
+            " values (%s, %s, %s, %s, null)"
             " on conflict (workspace_id, platform, auth_ref) do update"
             " set secret = excluded.secret, secret_ref = 'stored', rotated_at = now(), updated_at = now()",
             (workspace_id, platform, auth_ref, self._box.lock(token)),
@@ -49,16 +60,22 @@ class Credentials:
 
     async def _read(self, workspace_id: str, platform: str, auth_ref: str) -> str:
         async with self._pool.connection() as connection:
-            token = await self._stored(connection, workspace_id, platform, auth_ref)
-        if token is None:
+            sealed = await self._stored(connection, workspace_id, platform, auth_ref)
+        if sealed is None:
             raise NotFound(f"no {platform} credential {auth_ref!r} in workspace {workspace_id!r}")
-        return token
+        return self._box.unlock(sealed)
 
-    async def _stored(self, connection: Connection, workspace_id: str, platform: str, auth_ref: str) -> str | None:
+    def _unlocked(self, sealed: bytes) -> str | None:
+        try:
+            return self._box.unlock(sealed)
+        except ConfigError:
+            return None
+
+    async def _stored(self, connection: Connection, workspace_id: str, platform: str, auth_ref: str) -> bytes | None:
         found = await connection.execute(
             "select secret from core.credential_bindings"
             " where workspace_id = %s and platform = %s and auth_ref = %s and secret is not null",
             (workspace_id, platform, auth_ref),
         )
         row = await found.fetchone()
-        return self._box.unlock(row["secret"]) if row else None
+        return row["secret"] if row else None
