@@ -5,6 +5,29 @@ CREATE SCHEMA autopost;
 
 CREATE SCHEMA core;
 
+CREATE SCHEMA ops;
+
+CREATE TYPE autopost.form AS (
+	item integer,
+	message_id uuid,
+	is_new boolean,
+	payload jsonb,
+	content_hash text,
+	trace_id uuid,
+	created_at timestamp with time zone,
+	platform text,
+	parse_mode text,
+	text text,
+	template_version text,
+	meta jsonb,
+	error jsonb,
+	media_pending boolean,
+	scheduled_for timestamp with time zone,
+	not_before timestamp with time zone,
+	channels text[],
+	ttls integer[]
+);
+
 CREATE TYPE autopost.incoming AS (
 	item integer,
 	raw jsonb,
@@ -16,6 +39,17 @@ CREATE TYPE autopost.incoming AS (
 	round integer
 );
 
+CREATE TYPE autopost.pulled AS (
+	key text,
+	outcome text,
+	message_id uuid,
+	enqueued integer,
+	suppressed integer,
+	failed integer,
+	media_pending integer,
+	problem text
+);
+
 CREATE TYPE autopost.stored AS (
 	item integer,
 	message_id uuid,
@@ -25,14 +59,66 @@ CREATE TYPE autopost.stored AS (
 	tags text[],
 	trace_id uuid,
 	created_at timestamp with time zone,
-	only_channels text[]
+	only_channels text[],
+	scheduled_for timestamp with time zone,
+	source jsonb
 );
+
+CREATE FUNCTION autopost.added_up(p_before jsonb, p_more jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select coalesce(jsonb_object_agg(m.key, coalesce((p_before ->> m.key)::bigint, 0) + m.value::bigint), '{}') from jsonb_each_text(p_more) m
+$$;
+
+CREATE FUNCTION autopost.album_problem(p_platform text, p_kinds text[], p_text text, p_payload jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select case
+        when not p_payload ? 'buttons' or coalesce(p_text, '') !~ '^\s*$' then null
+        when p_platform = 'telegram' and p_kinds[2] is not null and p_kinds[1] <> 'animation'
+             and replace(p_kinds[1], 'video', 'image') = replace(p_kinds[2], 'video', 'image')
+            then 'an album has no buttons: they go under the text, and this post has none'
+        when p_platform = 'max' and p_kinds[1] in ('audio', 'file')
+            then format('MAX puts no buttons under %s: they go under the text, and this post has none',
+                        case p_kinds[1] when 'audio' then 'audio' else 'a file' end) end
+$_$;
 
 CREATE FUNCTION autopost.array_of(p_raw jsonb, p_key text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     select case when jsonb_typeof(p_raw -> p_key) = 'array' then p_raw -> p_key else '[]' end
 $$;
+
+CREATE FUNCTION autopost.as_stored(p_workspace_id text, p_raw jsonb, p_now timestamp with time zone) RETURNS autopost.stored
+    LANGUAGE sql STABLE
+    AS $$
+    select (1, coalesce(m.message_id, '00000000-0000-0000-0000-000000000000'), m.message_id is null, coalesce(m.payload, n.payload),
+            autopost.content_hash(n.payload),
+            coalesce(m.tags, autopost.normalize_tags(autopost.array_of(p_raw, 'tags'), n.payload ->> 'text')),
+            '00000000-0000-0000-0000-000000000000', p_now,
+            case when jsonb_typeof(p_raw -> 'channels') = 'array' then array(select jsonb_array_elements_text(p_raw -> 'channels')) end,
+            (p_raw ->> 'scheduled_for')::timestamptz, coalesce(m.source, p_raw -> 'source'))::autopost.stored
+    from (select autopost.normalize_payload(p_raw)) n (payload)
+    left join autopost.messages m on m.workspace_id = p_workspace_id and m.hash_version = autopost.hash_version()
+        and m.content_hash = autopost.content_hash(n.payload)
+$$;
+
+CREATE FUNCTION autopost.ask_for_media(p_workspace_id text, p_message_ids uuid[], p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    waiting uuid[];
+begin
+    if p_message_ids = '{}' then
+        return 0;
+    end if;
+    waiting := array(select m.id from unnest(p_message_ids) m (id)
+                     where exists (select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.message_id = m.id
+                                   and d.status = 'queued' and d.not_before = 'infinity') order by 1);
+    perform ops.enqueue_job(p_workspace_id, 'media.fetch', jsonb_build_object('message_id', m.id), autopost.fetch_key(m.id), p_now => p_now)
+    from unnest(waiting) m (id);
+    return cardinality(waiting);
+end $$;
 
 CREATE FUNCTION autopost.assign_slots(p_workspace_id text, p_run_id text, p_delivery_ids uuid[], p_limit integer, p_now timestamp with time zone, p_horizon timestamp with time zone) RETURNS TABLE(delivery_id uuid, channel_id text, not_before timestamp with time zone)
     LANGUAGE sql
@@ -79,6 +165,21 @@ CREATE FUNCTION autopost.assign_slots(p_workspace_id text, p_run_id text, p_deli
     returning d.delivery_id, d.channel_id, d.not_before
 $$;
 
+CREATE FUNCTION autopost.bare_url(p_url text, p_parameters text[], p_hosts text[], p_amp text, p_marks text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select autopost.tagged_url(left(p_url, size), p_parameters, p_hosts, p_amp) || substr(p_url, size + 1)
+    from (select char_length(regexp_replace(p_url, '(?:&#?\w+;|[].,;:!?''…»“”’' || p_marks || '])+$', '')) as size) body
+$_$;
+
+CREATE FUNCTION autopost.before_dated_day(p_window jsonb, p_day date) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(min(d.day)::date::timestamp at time zone 'UTC' - interval '48 hours', 'infinity')
+    from jsonb_object_keys(coalesce(p_window -> 'except', '{}')) d (day)
+    where d.day >= to_char(p_day, 'YYYY-MM-DD')
+$$;
+
 CREATE FUNCTION autopost.begin_claimed(p_workspace_id text, p_run_id text, p_turn text[], p_limit integer, p_now timestamp with time zone) RETURNS TABLE(delivery_id uuid, lease integer, attempt integer, message_id uuid, trace_id uuid, channel_id text, platform text, target_id text, auth_ref text, rate_group text, settings jsonb, rendered_text text, render_meta jsonb, payload jsonb)
     LANGUAGE plpgsql
     AS $$
@@ -103,6 +204,25 @@ begin
         order by c.not_before, c.created_at limit p_limit) x;
 
     return query select * from autopost.start_sends(p_workspace_id, p_run_id, chosen, p_now);
+end $$;
+
+CREATE FUNCTION autopost.begin_pull(p_workspace_id text, p_source_id text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(run_id uuid, kind text, config jsonb, backlog integer, cursor jsonb, channels integer)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    source constant autopost.pull_sources := autopost.require_source(p_workspace_id, p_source_id);
+    run constant uuid := core.uuid7(p_now);
+begin
+    perform autopost.require_workspace(p_workspace_id);
+    if not source.enabled then
+        return;
+    end if;
+    insert into autopost.ingest_runs (workspace_id, run_id, kind, started_at, stats_json)
+    values (p_workspace_id, run, 'pull', p_now, jsonb_build_object('source_id', p_source_id, 'outcome', 'running'));
+    return query
+    select run, source.kind, source.config_json, source.backlog, autopost.pull_cursor(p_workspace_id, p_source_id),
+           (select count(*)::integer from autopost.channels c where c.workspace_id = p_workspace_id and c.enabled);
 end $$;
 
 CREATE FUNCTION autopost.begin_sending(p_workspace_id text, p_run_id text, p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(delivery_id uuid, lease integer, attempt integer, message_id uuid, trace_id uuid, channel_id text, platform text, target_id text, auth_ref text, rate_group text, settings jsonb, rendered_text text, render_meta jsonb, payload jsonb)
@@ -163,6 +283,16 @@ CREATE FUNCTION autopost.button_problem(p_buttons jsonb) RETURNS text
     end
 $_$;
 
+CREATE FUNCTION autopost.buttons_of(p_buttons jsonb, p_style jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when p_buttons is null or not coalesce(p_style ? 'utm', false) then p_buttons else (
+        select jsonb_agg((select jsonb_agg(b || jsonb_build_object('url', autopost.with_utm(
+                              b ->> 'url', p_style -> 'utm', autopost.only_hosts(p_style))) order by i)
+                          from jsonb_array_elements(line) with ordinality y (b, i)) order by n)
+        from jsonb_array_elements(p_buttons) with ordinality x (line, n)) end
+$$;
+
 CREATE FUNCTION autopost.buttons_problem(p_platform text, p_buttons jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -170,6 +300,86 @@ CREATE FUNCTION autopost.buttons_problem(p_platform text, p_buttons jsonb) RETUR
                 then 'MAX takes at most 30 rows of 3 link buttons' end
     from jsonb_array_elements(p_buttons) line
 $$;
+
+CREATE TABLE autopost.channels (
+    workspace_id text NOT NULL,
+    channel_id text NOT NULL,
+    platform text NOT NULL,
+    target_id text NOT NULL,
+    auth_ref text NOT NULL,
+    rate_group text NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    title text,
+    send_mode text DEFAULT 'mixed'::text NOT NULL,
+    rate_rps double precision DEFAULT 1,
+    max_parallel integer DEFAULT 1 NOT NULL,
+    next_allowed_at timestamp with time zone,
+    cooldown_until timestamp with time zone,
+    last_begin_at timestamp with time zone,
+    paused_until timestamp with time zone,
+    penalized_at timestamp with time zone,
+    timezone text,
+    window_mode text DEFAULT 'immediate'::text NOT NULL,
+    posting_window jsonb,
+    dedup_ttl_hours integer DEFAULT 168,
+    error_streak integer DEFAULT 0 NOT NULL,
+    on_unknown text DEFAULT 'resend'::text NOT NULL,
+    settings jsonb DEFAULT '{}'::jsonb NOT NULL,
+    tags text[],
+    route_filter jsonb,
+    template_ref text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    min_gap interval,
+    CONSTRAINT channels_channel_id_check CHECK ((channel_id <> ''::text)),
+    CONSTRAINT channels_dedup_ttl_hours_check CHECK ((dedup_ttl_hours >= 0)),
+    CONSTRAINT channels_max_parallel_check CHECK ((max_parallel >= 1)),
+    CONSTRAINT channels_min_gap_check CHECK (((min_gap > '00:00:00'::interval) AND (min_gap <= '365 days'::interval))),
+    CONSTRAINT channels_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['resend'::text, 'hold'::text]))),
+    CONSTRAINT channels_rate_rps_check CHECK ((rate_rps >= (0)::double precision)),
+    CONSTRAINT channels_route_filter_shape CHECK (((route_filter IS NULL) OR ((jsonb_typeof(route_filter) = 'object'::text) AND ((((route_filter - 'include_any'::text) - 'include_all'::text) - 'exclude'::text) = '{}'::jsonb) AND (NOT jsonb_path_exists(route_filter, 'strict $.*?(@.type() != "array")'::jsonpath)) AND (NOT jsonb_path_exists(route_filter, 'strict $.*[*]?(@.type() != "string")'::jsonpath, silent => true)) AND ((route_filter)::text = lower((route_filter)::text))))),
+    CONSTRAINT channels_send_mode_check CHECK ((send_mode = ANY (ARRAY['text'::text, 'media'::text, 'mixed'::text]))),
+    CONSTRAINT channels_settings_check CHECK ((jsonb_typeof(settings) = 'object'::text)),
+    CONSTRAINT channels_tags_check CHECK (((tags)::text = lower((tags)::text))),
+    CONSTRAINT channels_target_id_check CHECK ((target_id <> ''::text)),
+    CONSTRAINT channels_window_mode_check CHECK ((window_mode = ANY (ARRAY['immediate'::text, 'windowed'::text])))
+);
+
+CREATE FUNCTION autopost.calendar_of(p_channel autopost.channels) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when p_channel.window_mode = 'windowed'
+                then jsonb_build_object('window', p_channel.posting_window, 'timezone', p_channel.timezone) end
+$$;
+
+CREATE FUNCTION autopost.cancel_deliveries(p_workspace_id text, p_operator text, p_reason text, p_message_id uuid DEFAULT NULL::uuid, p_delivery_ids uuid[] DEFAULT NULL::uuid[], p_channel_ids text[] DEFAULT NULL::text[], p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(delivery_id uuid, channel_id text, outcome text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    asked constant uuid[] := array(select autopost.lock_unsent(p_workspace_id, p_message_id, p_delivery_ids, p_channel_ids));
+begin
+    return query
+    with unsent as materialized (
+        select d.* from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = any (asked)
+    ), moved as (
+        update autopost.deliveries d
+        set status = 'failed_permanent', next_retry_at = null, held_at = null, updated_at = p_now,
+            not_before = case when d.not_before = 'infinity' then p_now else d.not_before end,
+            last_error = jsonb_build_object('category', 'PERMANENT', 'scope', 'delivery', 'code', 'cancelled', 'message', left(p_reason, 500))
+        from unsent u
+        where d.workspace_id = p_workspace_id and d.delivery_id = u.delivery_id and u.status in ('queued', 'retry')
+        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, u.status as from_status
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
+        select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, 'cancelled', m.attempt,
+               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', p_reason, 'from_status', m.from_status)
+        from moved m
+    )
+    select u.delivery_id, u.channel_id, case when m.delivery_id is null then 'too_late' else 'cancelled' end
+    from unsent u left join moved m on m.delivery_id = u.delivery_id
+    order by u.channel_id, u.delivery_id;
+end $$;
 
 CREATE FUNCTION autopost.canonical_url(p_url text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -183,6 +393,28 @@ CREATE FUNCTION autopost.canonical_url(p_url text) RETURNS text
     end
     from (select regexp_match(btrim(p_url), '^([A-Za-z][A-Za-z0-9+.-]*)://([^@/?#]*@)?([^/?#]*)(.*)$') as part) m
 $_$;
+
+CREATE FUNCTION autopost.captions_problem(p_platform text, p_media jsonb, p_kinds text[], p_parse_mode text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select format('the captions from item %s on are too long together: %s of 4000 characters', m.first, m.length)
+    from (
+        select min(i.n) as first, autopost.text_length('max',
+            string_agg(i.item ->> 'caption', case p_parse_mode when 'Markdown' then E'\n\n' else E'\n' end order by i.n), p_parse_mode) as length
+        from jsonb_array_elements(p_media) with ordinality i (item, n)
+        join autopost.max_messages(p_kinds) g on g.place = i.n
+        where p_platform = 'max' and i.item ? 'caption'
+        group by g.message
+    ) m
+    where m.length > 4000 order by m.first limit 1
+$$;
+
+CREATE FUNCTION autopost.channel_values(p_channel_id text, p_title text, p_target text, p_settings jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when jsonb_typeof(p_settings -> 'vars') = 'object' then p_settings -> 'vars' else '{}' end
+           || jsonb_build_object('id', p_channel_id, 'title', p_title, 'target', p_target)
+$$;
 
 CREATE FUNCTION autopost.channels_with_due_claims(p_workspace_id text, p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE sql STABLE
@@ -283,6 +515,58 @@ begin
         p_workspace_id, p_run_id, due, p_limit, p_now, p_now + policy.claim_horizon);
 end $$;
 
+CREATE FUNCTION autopost.clock_steady_until(p_zone text, p_at timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    shift constant interval := (p_at at time zone p_zone) - (p_at at time zone 'UTC');
+    early timestamptz := p_at;
+    late timestamptz := p_at + interval '24 hours';
+    middle timestamptz;
+begin
+    if (late at time zone p_zone) - (late at time zone 'UTC') = shift then
+        return late;
+    end if;
+    while late - early > interval '1 microsecond' loop
+        middle := early + (late - early) / 2;
+        if (middle at time zone p_zone) - (middle at time zone 'UTC') = shift then
+            early := middle;
+        else
+            late := middle;
+        end if;
+    end loop;
+    return late;
+end $$;
+
+CREATE FUNCTION autopost.commit_pull(p_workspace_id text, p_source_id text, p_run_id uuid, p_items jsonb, p_cursor jsonb, p_notes jsonb DEFAULT '[]'::jsonb, p_now timestamp with time zone DEFAULT now(), p_first boolean DEFAULT false) RETURNS TABLE(key text, outcome text, message_id uuid, enqueued integer, suppressed integer, failed integer, media_pending integer, problem text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    fresh autopost.pulled[];
+    stands_at jsonb;
+begin
+    perform autopost.require_source(p_workspace_id, p_source_id);
+    insert into autopost.pull_cursors (workspace_id, source_id, updated_at) values (p_workspace_id, p_source_id, p_now) on conflict do nothing;
+    select c.cursor_json into stands_at from autopost.pull_cursors c
+    where c.workspace_id = p_workspace_id and c.source_id = p_source_id for no key update;
+    if p_first and stands_at <> '{}' then
+        return;
+    end if;
+
+    update autopost.pull_items p set last_seen_at = p_now
+    where p.workspace_id = p_workspace_id and p.source_id = p_source_id and p.last_seen_at < p_now - interval '1 day'
+      and p.item_hash = any (array(select core.sha256_hex(i ->> 'key') from jsonb_array_elements(p_items) i));
+    fresh := autopost.take_items(p_workspace_id, p_source_id, p_run_id, p_items, p_now);
+    insert into autopost.pull_items (workspace_id, source_id, item_hash, message_id, outcome, first_seen_at, last_seen_at)
+    select p_workspace_id, p_source_id, core.sha256_hex(f.key), f.message_id, f.outcome, p_now, p_now from unnest(fresh) f;
+    perform autopost.note_pull(p_workspace_id, p_source_id, p_run_id, jsonb_array_length(p_items), fresh, p_notes, p_now);
+    update autopost.pull_cursors c set cursor_json = coalesce(p_cursor, c.cursor_json), updated_at = p_now
+    where c.workspace_id = p_workspace_id and c.source_id = p_source_id;
+
+    return query select f.key, f.outcome, f.message_id, f.enqueued, f.suppressed, f.failed, f.media_pending, f.problem from unnest(fresh) f;
+end $$;
+
 CREATE FUNCTION autopost.content_hash(p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -363,11 +647,31 @@ begin
     perform autopost.release_claims(p_row.workspace_id, members, 'group_cooldown', p_now);
 end $$;
 
+CREATE FUNCTION autopost.day_problem(p_windows jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case
+        when jsonb_typeof(p_windows) <> 'array' then 'must be a list of windows, as [["09:00", "18:00"]]'
+        when jsonb_array_length(p_windows) > 48 then 'at most 48 windows a day'
+        else (select autopost.one_window_problem(w) from jsonb_array_elements(p_windows) with ordinality x (w, n)
+              where autopost.one_window_problem(w) is not null order by n limit 1) end
+$$;
+
 CREATE FUNCTION autopost.dedup_window(p_hours integer) RETURNS interval
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
     select make_interval(hours => least(p_hours, 876600))
 $$;
+
+CREATE FUNCTION autopost.defaults_problem(p_defaults jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+    select case when jsonb_typeof(p_defaults) <> 'object' then 'defaults: must name values' else (
+        select format('defaults.%s: %s', left(key, 64), case when jsonb_typeof(value) <> 'string' then 'must be a string'
+                          else 'no such name; a name of your own has letters, digits, "_" and "-"' end)
+        from jsonb_each(p_defaults)
+        where jsonb_typeof(value) <> 'string' or key !~ '^((source|channel)\.[\w-]+|[\w-]+)$' order by key limit 1) end
+$_$;
 
 CREATE FUNCTION autopost.drain_default_partition() RETURNS bigint
     LANGUAGE plpgsql
@@ -425,6 +729,14 @@ CREATE FUNCTION autopost.drop_overtaken(p_workspace_id text, p_delivery_ids uuid
     from dropped x
 $$;
 
+CREATE FUNCTION autopost.drop_upload(p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_token uuid, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    update autopost.media_blobs b set taken_by = null, taken_until = null, updated_at = p_now
+    where b.workspace_id = p_workspace_id and b.blob_ref = p_blob_ref and b.provider = p_provider and b.auth_ref = p_auth_ref and b.sent_as = p_sent_as
+      and b.taken_by = p_token
+$$;
+
 CREATE FUNCTION autopost.due_deliveries(p_workspace_id text, p_channel_ids text[], p_counts integer[], p_now timestamp with time zone) RETURNS uuid[]
     LANGUAGE sql
     AS $$
@@ -458,7 +770,23 @@ CREATE FUNCTION autopost.duplicate_reason(p_workspace_id text, p_channel_id text
     end
 $$;
 
-CREATE FUNCTION autopost.enqueue_batch(p_workspace_id text, p_endpoint_id text, p_kind text, p_raws jsonb[], p_now timestamp with time zone DEFAULT now(), p_run_id uuid DEFAULT NULL::uuid, p_gated boolean DEFAULT false) RETURNS TABLE(item integer, outcome text, message_id uuid, trace_id uuid, run_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], problems text[])
+CREATE FUNCTION autopost.end_pull(p_workspace_id text, p_source_id text, p_run_id uuid, p_outcome text DEFAULT 'ok'::text, p_error jsonb DEFAULT NULL::jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+declare
+    stats jsonb;
+begin
+    update autopost.ingest_runs r
+    set finished_at = p_now, stats_json = r.stats_json || jsonb_strip_nulls(jsonb_build_object('outcome', p_outcome, 'error', p_error))
+    where r.workspace_id = p_workspace_id and r.run_id = p_run_id
+    returning r.stats_json into stats;
+    update autopost.pull_sources s
+    set last_run_at = p_now, last_error = p_error, failures = case when p_error is null then 0 else s.failures + 1 end
+    where s.workspace_id = p_workspace_id and s.source_id = p_source_id;
+    return stats;
+end $$;
+
+CREATE FUNCTION autopost.enqueue_batch(p_workspace_id text, p_endpoint_id text, p_kind text, p_raws jsonb[], p_now timestamp with time zone DEFAULT now(), p_run_id uuid DEFAULT NULL::uuid, p_gated boolean DEFAULT false) RETURNS TABLE(item integer, outcome text, message_id uuid, trace_id uuid, run_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], problems text[], media_pending integer)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -472,14 +800,14 @@ begin
     posts := autopost.incoming_posts(p_raws, p_now);
     if cardinality(posts) < cardinality(p_raws) then
         return query
-        select r.n::integer, 'invalid', null::uuid, null::uuid, run, 0, 0, 0, null::text[], null::text[], x.problems
+        select r.n::integer, 'invalid', null::uuid, null::uuid, run, 0, 0, 0, null::text[], null::text[], x.problems, 0
         from unnest(p_raws) with ordinality r (raw, n), lateral autopost.payload_problems(r.raw) x (problems)
         where x.problems <> '{}';
     end if;
     if p_gated and posts <> '{}' then
         fresh := array(select autopost.take_receipts(p_workspace_id, p_endpoint_id, p_kind, posts, p_now));
         return query
-        select p.item, 'duplicate', null::uuid, p.trace_id, run, 0, 0, 0, null::text[], null::text[], null::text[]
+        select p.item, 'duplicate', null::uuid, p.trace_id, run, 0, 0, 0, null::text[], null::text[], null::text[], 0
         from unnest(posts) p where p.item <> all (fresh);
         posts := autopost.with_rounds(array(select p from unnest(posts) p where p.item = any (fresh)));
     end if;
@@ -488,7 +816,7 @@ begin
     for r in 1 .. coalesce((select max(p.round) from unnest(posts) p), 0) loop
         return query
         select o.item, 'accepted', o.message_id, o.trace_id, run, o.enqueued, o.suppressed, o.failed,
-               o.routed_by_tags, o.warnings, null::text[]
+               o.routed_by_tags, o.warnings, null::text[], o.media_pending
         from autopost.enqueue_round(p_workspace_id, array(select p from unnest(posts) p where p.round = r), run, p_now) o;
     end loop;
 
@@ -502,7 +830,7 @@ begin
     end if;
 end $$;
 
-CREATE FUNCTION autopost.enqueue_messages_and_deliveries(p_workspace_id text, p_endpoint_id text, p_kind text, p_raw_payload_json jsonb, p_now timestamp with time zone DEFAULT now(), p_run_id uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, message_id uuid, trace_id uuid, run_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[])
+CREATE FUNCTION autopost.enqueue_messages_and_deliveries(p_workspace_id text, p_endpoint_id text, p_kind text, p_raw_payload_json jsonb, p_now timestamp with time zone DEFAULT now(), p_run_id uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, message_id uuid, trace_id uuid, run_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], media_pending integer)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -514,11 +842,12 @@ begin
             using errcode = 'VP001', detail = to_json(problems)::text;
     end if;
     return query
-    select b.outcome, b.message_id, b.trace_id, b.run_id, b.enqueued, b.suppressed, b.failed, b.routed_by_tags, b.warnings
+    select b.outcome, b.message_id, b.trace_id, b.run_id, b.enqueued, b.suppressed, b.failed, b.routed_by_tags, b.warnings,
+           b.media_pending
     from autopost.enqueue_batch(p_workspace_id, p_endpoint_id, p_kind, array[p_raw_payload_json], p_now, p_run_id) b;
 end $$;
 
-CREATE FUNCTION autopost.enqueue_round(p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamp with time zone) RETURNS TABLE(item integer, message_id uuid, trace_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[])
+CREATE FUNCTION autopost.enqueue_round(p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamp with time zone) RETURNS TABLE(item integer, message_id uuid, trace_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], media_pending integer)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -526,6 +855,7 @@ declare
     stored autopost.stored[];
 begin
     stored := autopost.upsert_messages(p_workspace_id, p_posts, p_run_id, p_now);
+    perform autopost.media_seen(p_workspace_id, stored, p_now);
 
     insert into autopost.events (workspace_id, id, message_id, ts, action, meta)
     select p_workspace_id, core.uuid7(p_now), s.message_id, p_now, 'message_tag_mismatch',
@@ -534,14 +864,19 @@ begin
     where s.tags <> p.tags;
 
     return query
+    with planned as materialized (
+        select * from autopost.fan_out(p_workspace_id, stored, p_run_id, p_now)
+    )
     select s.item, s.message_id, s.trace_id, coalesce(f.enqueued, 0), coalesce(f.suppressed, 0), coalesce(f.failed, 0),
            case when s.tags <> p.tags then s.tags end,
-           array_remove(array[
-               case when s.tags <> p.tags then 'the same post came before with other tags; it is routed by those' end,
-               case when s.only_channels is not null then autopost.unknown_channels(p_workspace_id, s.only_channels) end], null)
+           autopost.warnings_of(p_workspace_id, s, p.tags, p_now),
+           coalesce(f.media_pending, 0)
     from unnest(stored) s
     join unnest(p_posts) p on p.item = s.item
-    left join autopost.fan_out(p_workspace_id, stored, p_run_id, p_now) f on f.item = s.item;
+    left join planned f on f.item = s.item;
+
+    -- One fetch for a message, however many pushes wait for it.
+    perform autopost.ask_for_media(p_workspace_id, array(select s.message_id from unnest(stored) s where s.payload ? 'media'), p_now);
 end $$;
 
 CREATE FUNCTION autopost.ensure_event_partitions(p_now timestamp with time zone DEFAULT now(), p_ahead integer DEFAULT 14) RETURNS integer
@@ -575,11 +910,55 @@ CREATE FUNCTION autopost.error_of(p_error jsonb, p_category text) RETURNS jsonb
         || jsonb_build_object('category', p_category)
 $$;
 
+CREATE FUNCTION autopost.escape_address(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select replace(replace(replace(replace(replace(replace(regexp_replace(p_text, '\s+', '%20', 'g'),
+        '(', '%28'), ')', '%29'), '<', '%3C'), '>', '%3E'), '\', '%5C'), '`', '%60')
+$$;
+
 CREATE FUNCTION autopost.escape_html(p_text text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
     select replace(replace(replace(p_text, '&', '&amp;'), '<', '&lt;'), '>', '&gt;')
 $$;
+
+CREATE FUNCTION autopost.escape_markdown(p_text text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+declare
+    t text := p_text;
+begin
+    if t !~ '[][\\`*<~_&\n]|^[ \t]*[-+=>#\d]|^[ \t]' then
+        return t;
+    end if;
+    t := regexp_replace(t, '([\\`*<~]|\[|\]|(?<!\w)_|_(?!\w))', '\\\1', 'g');
+    t := regexp_replace(t, '&(?=#?\w+;)', '&amp;', 'g');
+    t := regexp_replace(t, '(^|\n)([ \t]*)([-+=>]|#(?!\w))', '\1\2\\\3', 'g');
+    t := regexp_replace(t, '(^|\n)([ \t]*\d{1,9})([.)])', '\1\2\\\3', 'g');
+    -- A line that begins with blanks would lose them, or be taken for code.
+    t := replace(replace(t, E'\n ', E'\n&#32;'), E'\n\t', E'\n&#9;');
+    return regexp_replace(regexp_replace(t, '^ (?=[ \t])', '&#32;'), '^\t', '&#9;');
+end $$;
+
+CREATE FUNCTION autopost.escape_value(p_text text, p_mode text, p_inside boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select case p_mode
+        when 'HTML' then case when p_inside then replace(replace(autopost.escape_html(p_text), '"', '&quot;'), '''', '&#39;')
+                              else autopost.escape_html(p_text) end
+        when 'Markdown' then case when p_inside then autopost.escape_address(p_text) else autopost.escape_markdown(p_text) end
+        else p_text end
+$$;
+
+CREATE FUNCTION autopost.extend_sending(p_workspace_id text, p_delivery_id uuid, p_lease integer, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    update autopost.deliveries d set sending_started_at = p_now, updated_at = p_now
+    where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id and d.status || '' = 'sending' and d.lease = p_lease;
+    return found;
+end $$;
 
 CREATE FUNCTION autopost.fail_permanent(p_workspace_id text, p_delivery_id uuid, p_error_json jsonb, p_lease integer DEFAULT NULL::integer, p_now timestamp with time zone DEFAULT now()) RETURNS text
     LANGUAGE sql
@@ -590,38 +969,19 @@ CREATE FUNCTION autopost.fail_permanent(p_workspace_id text, p_delivery_id uuid,
             'error', autopost.error_of(p_error_json, 'PERMANENT'))), p_now) s))
 $$;
 
-CREATE FUNCTION autopost.fan_out(p_workspace_id text, p_stored autopost.stored[], p_run_id uuid, p_now timestamp with time zone) RETURNS TABLE(item integer, enqueued integer, suppressed integer, failed integer)
+CREATE FUNCTION autopost.fan_out(p_workspace_id text, p_stored autopost.stored[], p_run_id uuid, p_now timestamp with time zone) RETURNS TABLE(item integer, enqueued integer, suppressed integer, failed integer, media_pending integer)
     LANGUAGE sql
     AS $$
     with given as materialized (
         select core.uuid7(p_now) as delivery_base, core.uuid7(p_now) as event_base,
                (autopost.policy_of(p_workspace_id)).dedup_ttl_hours as ttl
-    ), message as materialized (
-        select s.*, to_jsonb(s.tags) as tags_json,
-               jsonb_build_object('trace_id', s.trace_id, 'run_id', p_run_id) as event_meta
-        from unnest(p_stored) s
-    ), kind as (
-        select m.item, c.platform, c.send_mode,
-               coalesce(m.payload ->> 'parse_mode', c.settings ->> 'parse_mode', 'None') as parse_mode,
-               coalesce(m.payload -> 'disable_preview', c.settings -> 'disable_preview', 'false') as disable_preview,
-               array_agg(c.channel_id) as channels, array_agg(c.dedup_ttl_hours) as ttls
-        from message m
-        join autopost.channels c on c.workspace_id = p_workspace_id and c.enabled
-            and autopost.routes_to(c.route_filter, m.tags, m.tags_json)
-            and case when m.only_channels is null then true else c.channel_id = any (m.only_channels) end
-        group by 1, 2, 3, 4, 5
     ), form as materialized (
-        select row_number() over () as form, k.channels, k.ttls, m.item, m.message_id, m.is_new, m.content_hash, m.trace_id,
-               m.created_at, m.event_meta, r.text,
-               autopost.validation_error(coalesce(
-                   autopost.send_mode_problem(k.send_mode, m.payload),
-                   autopost.preflight_problem(k.platform, r.text, k.parse_mode, m.payload))) as error,
-               jsonb_strip_nulls(jsonb_build_object('converter', 1, 'parse_mode', k.parse_mode,
-                   'disable_preview', k.disable_preview, 'buttons', m.payload -> 'buttons')) as meta
-        from kind k join message m on m.item = k.item,
-        lateral (select autopost.render_text(m.payload, k.parse_mode) as text offset 0) r
+        select row_number() over () as form, f.*,
+               jsonb_build_object('trace_id', f.trace_id, 'run_id', p_run_id) as event_meta,
+               case when f.media_pending then 'infinity' else f.not_before end as goes_at
+        from autopost.plan_forms(p_workspace_id, p_stored, p_now) f
     ), planned as materialized (
-        select f.form, f.item, x.channel_id, f.error is not null as failed,
+        select f.form, f.item, x.channel_id, f.error is not null as failed, f.media_pending,
                core.nth_uuid(g.delivery_base, row_number() over w) as delivery_id,
                core.nth_uuid(g.event_base, row_number() over w) as event_id,
                case when not f.is_new and f.error is null then
@@ -631,11 +991,12 @@ CREATE FUNCTION autopost.fan_out(p_workspace_id text, p_stored autopost.stored[]
         window w as (order by x.channel_id, f.item)
     ), deliveries as (
         insert into autopost.deliveries (workspace_id, delivery_id, message_id, channel_id, hash_version, content_hash,
-            not_before, status, last_error, rendered_text, render_meta, template_version, trace_id, enqueue_batch_id,
-            created_at, updated_at)
-        select p_workspace_id, p.delivery_id, f.message_id, p.channel_id, autopost.hash_version(), f.content_hash, p_now,
+            not_before, scheduled_for, status, last_error, rendered_text, render_meta, template_version, trace_id,
+            enqueue_batch_id, created_at, updated_at)
+        select p_workspace_id, p.delivery_id, f.message_id, p.channel_id, autopost.hash_version(), f.content_hash, f.goes_at,
+               f.scheduled_for,
                case when p.failed then 'failed_permanent' when p.duplicate is not null then 'deduped' else 'queued' end,
-               f.error, f.text, f.meta, null, f.trace_id, p_run_id, f.created_at, p_now
+               f.error, f.text, f.meta, f.template_version, f.trace_id, p_run_id, f.created_at, p_now
         from planned p join form f on f.form = p.form
     ), events as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, result, error, meta)
@@ -646,7 +1007,8 @@ CREATE FUNCTION autopost.fan_out(p_workspace_id text, p_stored autopost.stored[]
         from planned p join form f on f.form = p.form
     )
     select p.item, count(*) filter (where not p.failed and p.duplicate is null)::integer,
-           count(p.duplicate)::integer, count(*) filter (where p.failed)::integer
+           count(p.duplicate)::integer, count(*) filter (where p.failed)::integer,
+           count(*) filter (where not p.failed and p.duplicate is null and p.media_pending)::integer
     from planned p group by p.item
 $$;
 
@@ -670,12 +1032,31 @@ CREATE TABLE autopost.policies (
     dedup_ttl_hours integer DEFAULT 168 NOT NULL,
     receipt_ttl interval DEFAULT '2 days'::interval NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    upload_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
+    media_max_bytes jsonb DEFAULT '{}'::jsonb NOT NULL,
+    min_gap interval,
+    CONSTRAINT policies_backoff_base_check CHECK (((backoff_base >= '00:00:00'::interval) AND (backoff_base <= '365 days'::interval))),
     CONSTRAINT policies_backoff_factor_check CHECK ((backoff_factor >= (1)::double precision)),
+    CONSTRAINT policies_backoff_factor_check1 CHECK ((backoff_factor <= (100)::double precision)),
     CONSTRAINT policies_backoff_jitter_check CHECK (((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision))),
+    CONSTRAINT policies_backoff_max_check CHECK (((backoff_max >= '00:00:00'::interval) AND (backoff_max <= '365 days'::interval))),
+    CONSTRAINT policies_claim_horizon_check CHECK (((claim_horizon >= '00:00:00'::interval) AND (claim_horizon <= '1 day'::interval))),
     CONSTRAINT policies_claim_per_channel_check CHECK ((claim_per_channel > 0)),
+    CONSTRAINT policies_claimed_lease_check CHECK (((claimed_lease >= '00:00:00.001'::interval) AND (claimed_lease <= '7 days'::interval))),
     CONSTRAINT policies_dedup_ttl_hours_check CHECK ((dedup_ttl_hours >= 0)),
     CONSTRAINT policies_disable_after_permanent_streak_check CHECK ((disable_after_permanent_streak > 0)),
-    CONSTRAINT policies_max_attempts_check CHECK ((max_attempts > 0))
+    CONSTRAINT policies_expired_send_backoff_check CHECK (((expired_send_backoff >= '00:00:00'::interval) AND (expired_send_backoff <= '365 days'::interval))),
+    CONSTRAINT policies_max_attempts_check CHECK ((max_attempts > 0)),
+    CONSTRAINT policies_media_max_bytes_check CHECK ((jsonb_typeof(media_max_bytes) = 'object'::text)),
+    CONSTRAINT policies_min_gap_check CHECK ((min_gap > '00:00:00'::interval)),
+    CONSTRAINT policies_min_gap_check1 CHECK ((min_gap <= '365 days'::interval)),
+    CONSTRAINT policies_not_ready_backoff_check CHECK (((not_ready_backoff >= '00:00:00'::interval) AND (not_ready_backoff <= '1 day'::interval))),
+    CONSTRAINT policies_not_ready_backoff_max_check CHECK (((not_ready_backoff_max >= '00:00:00'::interval) AND (not_ready_backoff_max <= '1 day'::interval))),
+    CONSTRAINT policies_pause_on_permanent_for_check CHECK (((pause_on_permanent_for >= '00:00:00'::interval) AND (pause_on_permanent_for <= '365 days'::interval))),
+    CONSTRAINT policies_platform_cooldown_for_check CHECK (((platform_cooldown_for >= '00:00:00'::interval) AND (platform_cooldown_for <= '365 days'::interval))),
+    CONSTRAINT policies_receipt_ttl_check CHECK (((receipt_ttl >= '00:00:00'::interval) AND (receipt_ttl <= '3650 days'::interval))),
+    CONSTRAINT policies_sending_lease_check CHECK (((sending_lease >= '00:00:00.001'::interval) AND (sending_lease <= '7 days'::interval))),
+    CONSTRAINT policies_upload_policy_check CHECK ((jsonb_typeof(upload_policy) = 'object'::text))
 );
 
 CREATE FUNCTION autopost.feed_gates(p_row autopost.deliveries, p_error jsonb, p_delay interval, p_late boolean, p_policy autopost.policies, p_now timestamp with time zone) RETURNS void
@@ -693,6 +1074,17 @@ begin
     end if;
 end $$;
 
+CREATE FUNCTION autopost.fetch_key(p_message_id uuid) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$ select 'media ' || p_message_id $$;
+
+CREATE FUNCTION autopost.first_moment(p_calendar jsonb, p_scheduled_for timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select case when p_calendar is null then greatest(p_scheduled_for, p_now)
+                else autopost.next_open(p_calendar -> 'window', p_calendar ->> 'timezone', greatest(p_scheduled_for, p_now)) end
+$$;
+
 CREATE FUNCTION autopost.forbid_move() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -700,6 +1092,14 @@ begin
     raise exception 'illegal move of delivery %: % -> %', old.delivery_id, old.status, new.status
         using errcode = 'VM001', hint = 'docs/reference/delivery-states.md lists the moves there are';
 end $$;
+
+CREATE FUNCTION autopost.forget_upload(p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_handle text, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    update autopost.media_blobs b set file_id = null, expires_at = null, updated_at = p_now
+    where b.workspace_id = p_workspace_id and b.blob_ref = p_blob_ref and b.provider = p_provider and b.auth_ref = p_auth_ref and b.sent_as = p_sent_as
+      and b.file_id = p_handle
+$$;
 
 CREATE FUNCTION autopost.free_and_due(p_workspace_id text, p_channel_ids text[], p_each integer, p_now timestamp with time zone) RETURNS integer
     LANGUAGE sql STABLE
@@ -732,9 +1132,60 @@ CREATE FUNCTION autopost.free_begins(p_workspace_id text, p_channel_ids text[], 
       and busy.n < c.max_parallel
 $$;
 
+CREATE FUNCTION autopost.gap_in_words(p_apart interval, p_minimum interval) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select format('%s apart, at least %s', date_trunc('second', p_apart), p_minimum)
+$$;
+
+CREATE FUNCTION autopost.gap_warning(p_workspace_id text, p_stored autopost.stored, p_now timestamp with time zone) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+declare
+    usual constant interval := (select p.min_gap from autopost.policies p where p.workspace_id = p_workspace_id);
+    close text;
+begin
+    if usual is null and not exists (select from autopost.channels c where c.workspace_id = p_workspace_id and c.min_gap is not null) then
+        return null;
+    end if;
+    select string_agg(format('%s (%s)', x.channel_id, autopost.gap_in_words(x.apart, x.minimum)), ', ' order by x.channel_id)
+    into close from (
+        select c.channel_id, coalesce(c.min_gap, usual) as minimum, near.apart
+        from autopost.channels c
+        join autopost.deliveries d on d.workspace_id = c.workspace_id and d.channel_id = c.channel_id
+            and d.content_hash = p_stored.content_hash and d.status in ('queued', 'claimed', 'sending', 'retry'),
+        lateral (select autopost.nearest_post(p_workspace_id, c, autopost.goes_at(d, c, p_now), coalesce(c.min_gap, usual),
+                                              d.delivery_id, p_now) as apart offset 0) near
+        where c.workspace_id = p_workspace_id and coalesce(c.min_gap, usual) is not null
+          and d.message_id = p_stored.message_id and d.trace_id = p_stored.trace_id and near.apart < coalesce(c.min_gap, usual)
+        order by c.channel_id limit 5) x;
+    return 'closer to another post than the channel''s minimum gap: ' || close;
+end $$;
+
+CREATE FUNCTION autopost.goes_at(p_delivery autopost.deliveries, p_channel autopost.channels, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(autopost.first_moment(autopost.calendar_of(p_channel), own.at, p_now), own.at)
+    from (select greatest(case when p_delivery.not_before < 'infinity' then p_delivery.not_before end, p_delivery.scheduled_for,
+                          case when p_delivery.status = 'retry' then p_delivery.next_retry_at end, p_now)) own (at)
+$$;
+
+CREATE FUNCTION autopost.goes_by_url(p_platform text, p_item jsonb, p_upload_policy jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select p_platform = 'max' and p_item ->> 'type' = 'image' and p_item ? 'url'
+       and coalesce(p_upload_policy ->> 'image' = 'url_allowed', false)
+$$;
+
 CREATE FUNCTION autopost.hash_version() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select 1 $$;
+
+CREATE FUNCTION autopost.host_names(p_hosts text[]) RETURNS text[]
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select coalesce(array_agg(lower(ltrim(btrim(h), '*.'))), '{}') from unnest(p_hosts) h
+$$;
 
 CREATE FUNCTION autopost.html_problem(p_text text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -851,47 +1302,18 @@ CREATE FUNCTION autopost.is_active(p_workspace_id text) RETURNS boolean
     select exists (select from core.workspaces w where w.workspace_id = p_workspace_id and w.status = 'active')
 $$;
 
-CREATE TABLE autopost.channels (
-    workspace_id text NOT NULL,
-    channel_id text NOT NULL,
-    platform text NOT NULL,
-    target_id text NOT NULL,
-    auth_ref text NOT NULL,
-    rate_group text NOT NULL,
-    enabled boolean DEFAULT true NOT NULL,
-    title text,
-    send_mode text DEFAULT 'mixed'::text NOT NULL,
-    rate_rps double precision DEFAULT 1,
-    max_parallel integer DEFAULT 1 NOT NULL,
-    next_allowed_at timestamp with time zone,
-    cooldown_until timestamp with time zone,
-    last_begin_at timestamp with time zone,
-    paused_until timestamp with time zone,
-    penalized_at timestamp with time zone,
-    timezone text,
-    window_mode text DEFAULT 'immediate'::text NOT NULL,
-    posting_window jsonb,
-    dedup_ttl_hours integer DEFAULT 168,
-    error_streak integer DEFAULT 0 NOT NULL,
-    on_unknown text DEFAULT 'resend'::text NOT NULL,
-    settings jsonb DEFAULT '{}'::jsonb NOT NULL,
-    tags text[],
-    route_filter jsonb,
-    template_ref text,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT channels_channel_id_check CHECK ((channel_id <> ''::text)),
-    CONSTRAINT channels_dedup_ttl_hours_check CHECK ((dedup_ttl_hours >= 0)),
-    CONSTRAINT channels_max_parallel_check CHECK ((max_parallel >= 1)),
-    CONSTRAINT channels_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['resend'::text, 'hold'::text]))),
-    CONSTRAINT channels_rate_rps_check CHECK ((rate_rps >= (0)::double precision)),
-    CONSTRAINT channels_route_filter_shape CHECK (((route_filter IS NULL) OR ((jsonb_typeof(route_filter) = 'object'::text) AND ((((route_filter - 'include_any'::text) - 'include_all'::text) - 'exclude'::text) = '{}'::jsonb) AND (NOT jsonb_path_exists(route_filter, 'strict $.*?(@.type() != "array")'::jsonpath)) AND (NOT jsonb_path_exists(route_filter, 'strict $.*[*]?(@.type() != "string")'::jsonpath, silent => true)) AND ((route_filter)::text = lower((route_filter)::text))))),
-    CONSTRAINT channels_send_mode_check CHECK ((send_mode = ANY (ARRAY['text'::text, 'media'::text, 'mixed'::text]))),
-    CONSTRAINT channels_settings_check CHECK ((jsonb_typeof(settings) = 'object'::text)),
-    CONSTRAINT channels_tags_check CHECK (((tags)::text = lower((tags)::text))),
-    CONSTRAINT channels_target_id_check CHECK ((target_id <> ''::text)),
-    CONSTRAINT channels_window_mode_check CHECK ((window_mode = ANY (ARRAY['immediate'::text, 'windowed'::text])))
-);
+CREATE FUNCTION autopost.is_date(p_text text) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $_$
+    select p_text ~ '^\d{4}-\d\d-\d\d$' and pg_input_is_valid(p_text, 'date')
+$_$;
+
+CREATE FUNCTION autopost.is_host_of(p_base text, p_hosts text[]) RETURNS boolean
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+    select exists (select from unnest(p_hosts) h where host = h or right(host, char_length(h) + 1) = '.' || h)
+    from (select lower(regexp_replace(regexp_replace(substring(p_base from '//([^/]*)'), '^.*@', ''), ':[0-9]*$', ''))) x (host)
+$_$;
 
 CREATE TABLE autopost.platform_limits (
     workspace_id text NOT NULL,
@@ -908,10 +1330,12 @@ CREATE TABLE autopost.platform_limits (
 );
 
 CREATE FUNCTION autopost.is_open(p_channel autopost.channels, p_group autopost.platform_limits, p_now timestamp with time zone) RETURNS boolean
-    LANGUAGE sql IMMUTABLE
+    LANGUAGE sql STABLE
     AS $$
     select p_channel.enabled
        and coalesce(p_channel.paused_until, '-infinity') <= p_now
+       and case p_channel.window_mode when 'windowed'
+               then autopost.window_open(p_channel.posting_window, p_channel.timezone, p_now) else true end
        and coalesce(p_channel.cooldown_until, '-infinity') <= p_now
        and coalesce(p_group.cooldown_until, '-infinity') <= p_now
 $$;
@@ -920,6 +1344,48 @@ CREATE FUNCTION autopost.is_paced(p_channel autopost.channels, p_group autopost.
     LANGUAGE sql IMMUTABLE
     AS $$
     select coalesce(p_channel.rate_rps, 0) > 0 or coalesce(p_group.rate_rps, 0) > 0
+$$;
+
+CREATE FUNCTION autopost.item_caption_problem(p_platform text, p_item jsonb, p_parse_mode text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case
+        when p_platform = 'telegram' and autopost.text_length('telegram', p_item ->> 'caption', p_parse_mode) > 1024
+            then format('its caption is too long: %s of 1024 characters',
+                        autopost.text_length('telegram', p_item ->> 'caption', p_parse_mode))
+        when p_parse_mode = 'HTML' then 'its caption: ' || autopost.html_problem(p_item ->> 'caption') end
+$$;
+
+CREATE FUNCTION autopost.item_picture_problem(p_platform text, p_item jsonb, p_kind text, p_own jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case
+        when p_kind <> 'image' then null
+        when p_platform = 'telegram' then autopost.photo_problem(p_item, p_own) || '; send it as a file, or set large_image: document'
+        when p_platform = 'max' and p_item ->> 'content_type' = 'image/webp' then 'MAX shows no WebP pictures; send it as a file'
+        when p_platform = 'max' and greatest((p_item ->> 'width')::bigint, (p_item ->> 'height')::bigint) > 7680
+            then format('MAX takes pictures of up to 7680 points a side, not %s x %s', p_item ->> 'width', p_item ->> 'height')
+    end
+$$;
+
+CREATE FUNCTION autopost.item_reference_problem(p_platform text, p_item jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select case
+        when p_item ? 'file_id' and p_platform <> 'telegram' then 'a file_id is of Telegram, and this channel is not'
+        -- A server of one's own would read "file:///…" from its disk.
+        when p_item ->> 'file_id' !~ '^[A-Za-z0-9_-]+$' then 'that is no file_id: letters, digits, - and _'
+        when p_item ? 'attachment_token' and p_platform <> 'max' then 'an attachment_token is of MAX, and this channel is not' end
+$_$;
+
+CREATE FUNCTION autopost.item_size_problem(p_platform text, p_item jsonb, p_kind text, p_own jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when (p_item ->> 'size_bytes')::bigint > allowed
+                then format('%s MB are too many: %s takes %s MB of this kind', round((p_item ->> 'size_bytes')::numeric / 1048576, 1),
+                            case p_platform when 'telegram' then 'Telegram' when 'max' then 'MAX' else p_platform end,
+                            round(allowed / 1048576.0, 1)) end
+    from (select autopost.media_limit(p_platform, p_kind, p_own)) l (allowed)
 $$;
 
 CREATE FUNCTION autopost.judge_result(p_delivery autopost.deliveries, p_lease integer, p_success boolean) RETURNS text
@@ -936,6 +1402,25 @@ CREATE FUNCTION autopost.judge_result(p_delivery autopost.deliveries, p_lease in
         -- The sweep took the row back, then the success arrives after all: sending it again would be a knowing duplicate.
         when p_success and p_delivery.status in ('retry', 'queued', 'claimed') then 'current'
         else 'late' end
+$$;
+
+CREATE FUNCTION autopost.keep_moments(p_workspace_id text, p_operator text, p_message_id uuid, p_channels text[], p_moments timestamp with time zone[], p_raw jsonb, p_now timestamp with time zone) RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    select count(r.delivery_id)
+    from (select w.at, array_agg(w.channel_id) as channels from unnest(p_channels, p_moments) w (channel_id, at) group by w.at) x,
+         lateral autopost.reschedule_deliveries(p_workspace_id, p_operator, 'at the moment of the post that it replaces', nullif(x.at, p_now),
+             p_message_id, null, x.channels, p_now) r
+    where p_raw ->> 'scheduled_for' is null and x.at < (select max(m) from unnest(p_moments) m)
+$$;
+
+CREATE FUNCTION autopost.link_pattern(p_parse_mode text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case p_parse_mode
+        when 'HTML' then '<[^<>]*>|https?://(?:[^\s<>()"&]|&(?!#?\w+;)|&amp;|\((?:[^\s<>()"&]|&(?!#?\w+;)|&amp;)*\))+'
+        when 'Markdown' then '\\[!-/:-@[-`{-~]|`+|\n~~~+|\[[^][\n]*\]\((?:<[^<>\n]*>)?|https?://(?:[^\s<>()"`]|\([^\s<>()"`]*\))+'
+        else 'https?://(?:[^\s<>()"`]|\([^\s<>()"`]*\))+' end
 $$;
 
 CREATE FUNCTION autopost.lock_channels(p_workspace_id text, p_channel_ids text[]) RETURNS void
@@ -962,6 +1447,30 @@ begin
     order by c.channel_id for no key update;
 end $$;
 
+CREATE FUNCTION autopost.lock_unsent(p_workspace_id text, p_message_id uuid, p_delivery_ids uuid[], p_channel_ids text[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    AS $$
+declare
+    asked uuid[] := p_delivery_ids;
+begin
+    if p_message_id is not null then
+        asked := array(
+            select d.delivery_id from autopost.messages m
+            join autopost.channels c on c.workspace_id = m.workspace_id,
+            lateral (select d.delivery_id from autopost.deliveries d
+                     where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.content_hash = m.content_hash
+                       and d.status in ('queued', 'claimed', 'sending', 'retry') and d.message_id = m.message_id offset 0) d
+            where m.workspace_id = p_workspace_id and m.message_id = p_message_id
+              and (p_delivery_ids is null or d.delivery_id = any (p_delivery_ids)));
+    end if;
+    return query
+    select d.delivery_id from autopost.deliveries d
+    where d.workspace_id = p_workspace_id and d.delivery_id = any (asked)
+      and (p_channel_ids is null or d.channel_id = any (p_channel_ids))
+      and d.status || '' in ('queued', 'claimed', 'sending', 'retry')
+    order by d.channel_id, d.delivery_id for no key update;
+end $$;
+
 CREATE FUNCTION autopost.mark_sent(p_workspace_id text, p_delivery_id uuid, p_provider_message_id text, p_sent_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_raw_meta_json jsonb DEFAULT NULL::jsonb, p_lease integer DEFAULT NULL::integer, p_now timestamp with time zone DEFAULT now()) RETURNS text
     LANGUAGE sql
     AS $$
@@ -969,6 +1478,283 @@ CREATE FUNCTION autopost.mark_sent(p_workspace_id text, p_delivery_id uuid, p_pr
         select s.outcome from autopost.settle_deliveries(p_workspace_id, jsonb_build_array(jsonb_build_object(
             'delivery_id', p_delivery_id, 'lease', p_lease, 'provider_message_id', p_provider_message_id,
             'sent_at', p_sent_at, 'meta', p_raw_meta_json)), p_now) s))
+$$;
+
+CREATE FUNCTION autopost.markup_problem(p_words text, p_parse_mode text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select case
+        when p_parse_mode = 'HTML' then case
+            when p_words ~ '<[^<>]*\x03' then 'a section cannot begin or end inside a tag'
+            when p_words ~ '<[^<>]*\x02' then 'text, links and tags cannot stand inside a tag'
+            when regexp_replace(p_words, '(\s(?:href|class)\s*=\s*)("[^"<>]*"|''[^''<>]*'')', '\1""', 'gi') ~ '<[^<>]*\x01'
+                then 'inside a tag a placeholder stands only between the quotes of href or class'
+            else autopost.html_problem(translate(p_words, E'\x01\x02\x03', 'x')) end
+        when p_parse_mode = 'Markdown' then case
+            when p_words ~ '\]\([^()\s]*[\x02\x03]' then 'text, links, tags and sections cannot stand in an address'
+            when exists (select from regexp_matches(p_words, '\\.|(`+[^`]*`+)', 'g') m where m[1] ~ '[\x01\x02]')
+                then 'a placeholder cannot stand in code: its escapes would show'
+            end
+        end
+$$;
+
+CREATE FUNCTION autopost.max_address_length(p_value text) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select case when address ~ '^([Hh][Tt][Tt][Pp][Ss]?://[^\s/?#]*\.|[Mm][Aa][Xx]://)\S+$'
+                then 15 + char_length(autopost.without_entities(address)) + 4 * regexp_count(address, '&') else 0 end
+    from (select replace(btrim(p_value, '"'' '), '&amp;', '&')) v (address)
+$_$;
+
+CREATE FUNCTION autopost.max_html_length(p_text text) RETURNS integer
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select autopost.utf16_length(autopost.without_entities(t)) + autopost.max_tags_length(p_text)
+         + 4 * regexp_count(t, '&amp;') + 3 * regexp_count(t, '&[lg]t;')
+         + 4 * regexp_count(t, '&(?!#\d{1,7};|#[xX][0-9a-fA-F]{1,6};|[A-Za-z][A-Za-z0-9]{1,31};)') + 3 * regexp_count(t, '>')
+    from (select autopost.without_tags(p_text)) x (t)
+$$;
+
+CREATE FUNCTION autopost.max_markdown_length(p_text text) RETURNS integer
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select autopost.utf16_length(autopost.visible_text(p_text, 'Markdown')) + coalesce((
+        select sum(3 + char_length(replace(autopost.without_entities(m[1]), '\', '')))
+        from regexp_matches(p_text, '\]\(<?(https?://[^\s()<>]+)', 'g') m), 0)::integer
+$$;
+
+CREATE FUNCTION autopost.max_messages(p_kinds text[]) RETURNS TABLE(place bigint, message text)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    with item as (
+        select k.n, k.kind in ('image', 'video') as seen,
+               k.n - row_number() over (partition by k.kind in ('image', 'video') order by k.n) as run
+        from unnest(p_kinds) with ordinality k (kind, n)
+    ), counted as (
+        select n, seen, run, row_number() over r - 1 as i, count(*) over (partition by seen, run) as size from item
+        window r as (partition by seen, run order by n)
+    ), shared as (
+        select *, size / parts as least, size % parts as more
+        from counted, lateral (select (size + 9) / 10 as parts) p
+    )
+    select n, case when not seen then n || ' alone'
+                   else run || ':' || case when i < more * (least + 1) then i / (least + 1)
+                                           else more + (i - more * (least + 1)) / least end end
+    from shared
+$$;
+
+CREATE FUNCTION autopost.max_tags_length(p_text text) RETURNS integer
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+declare
+    total integer := 0;
+    waiting integer := 0;  -- for a word
+    names text[] := '{}';
+    costs integer[] := '{}';
+    m text[];
+    tag text;
+    cost integer;
+begin
+    for m in select regexp_matches(p_text, '<(/?)([A-Za-z][A-Za-z0-9-]*)([^<>]*)>([^<]*)', 'g') loop
+        tag := lower(m[2]);
+        tag := case when tag in ('strong', 'h2', 'h3', 'h4', 'h5', 'h6') or tag = 'h1' and 'li' = any (names) then 'b'
+                    when tag = 'em' then 'i' when tag = 'ins' then 'u' when tag in ('strike', 'del') then 's' else tag end;
+        if m[1] = '/' then
+            waiting := waiting - coalesce(costs[cardinality(costs)], 0);
+            names := trim_array(names, least(1, cardinality(names)));
+            costs := trim_array(costs, least(1, cardinality(costs)));
+        elsif tag <> 'br' then
+            cost := case when tag = any (names) or names && '{code,pre}' or tag = 'code' and 'a' = any (names) then 0
+                         when tag = 'a' then autopost.max_address_length(
+                             substring(m[3] from '\s[Hh][Rr][Ee][Ff]\s*=\s*("[^"]*"|''[^'']*''|[^\s"'']+)'))
+                         when tag in ('b', 'i', 'u', 's', 'h1', 'mark', 'code', 'pre', 'blockquote') then 2 * char_length(tag) + 5
+                         else 0 end;
+            names := names || tag;
+            costs := costs || cost;
+            waiting := waiting + cost;
+        end if;
+        if waiting > 0 and m[4] ~ '[^ \t\n]' then
+            total := total + waiting;
+            waiting := 0;
+            costs := array_fill(0, array[cardinality(costs)]);
+        end if;
+    end loop;
+    return total;
+end $$;
+
+CREATE FUNCTION autopost.media_arrived(p_workspace_id text, p_message_id uuid, p_blobs jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    message autopost.messages;
+begin
+    select * into message from autopost.messages m
+    where m.workspace_id = p_workspace_id and m.message_id = p_message_id for no key update;
+    if not found then
+        return 0;
+    end if;
+    perform autopost.store_origin(p_workspace_id, b.blob, p_now)
+    from jsonb_array_elements(p_blobs) b (blob) order by b.blob ->> 'blob_ref';
+    update autopost.messages m
+    set payload = jsonb_set(m.payload, '{media}', (
+        select jsonb_agg(i.item || coalesce((select jsonb_build_object('blob_ref', b.blob -> 'blob_ref')
+                                             from jsonb_array_elements(p_blobs) b (blob)
+                                             where (b.blob ->> 'place')::integer = i.n - 1), '{}') order by i.n)
+        from jsonb_array_elements(m.payload -> 'media') with ordinality i (item, n)))
+    where m.workspace_id = p_workspace_id and m.message_id = p_message_id
+    returning * into message;
+    if exists (select from autopost.media_to_fetch(p_workspace_id, p_message_id)) then
+        return 0;
+    end if;
+    return autopost.release_media(p_workspace_id, message, p_now);
+end $$;
+
+CREATE FUNCTION autopost.media_error(p_platform text, p_media jsonb, p_parse_mode text, p_text text, p_payload jsonb, p_settings jsonb, p_policy autopost.policies) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+    own constant jsonb := p_policy.media_max_bytes;
+    kinds text[];
+    item jsonb;
+    place bigint;
+    problem text;
+begin
+    for item, place in select i.item, i.n from jsonb_array_elements(p_media) with ordinality i (item, n) order by i.n loop
+        if item ? 'gone' and not item ? 'url' then
+            return autopost.validation_error(format('item %s: there is no file %s (any more)', place, left(item ->> 'blob_ref', 80)))
+                || '{"code": "media_missing_origin"}';
+        end if;
+        kinds[place] := autopost.sent_as(p_platform, item, p_settings, own);
+        problem := coalesce(autopost.item_reference_problem(p_platform, item),
+                            autopost.item_picture_problem(p_platform, item, kinds[place], own),
+                            autopost.item_size_problem(p_platform, item, kinds[place], own),
+                            autopost.item_caption_problem(p_platform, item, p_parse_mode));
+        if problem is not null then
+            return autopost.validation_error(format('item %s: %s', place, problem));
+        end if;
+    end loop;
+    return autopost.validation_error(coalesce(autopost.album_problem(p_platform, kinds, p_text, p_payload),
+                                              autopost.captions_problem(p_platform, p_media, kinds, p_parse_mode)));
+end $$;
+
+CREATE FUNCTION autopost.media_failed(p_workspace_id text, p_message_id uuid, p_reason text, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    error constant jsonb := jsonb_build_object('category', 'PERMANENT', 'scope', 'delivery', 'code', 'media_missing_origin',
+        'message', left(p_reason, 500));
+    failed integer;
+begin
+    perform from autopost.messages m where m.workspace_id = p_workspace_id and m.message_id = p_message_id for no key update;
+    with moved as (
+        update autopost.deliveries d
+        set status = 'failed_permanent', last_error = error, not_before = p_now, updated_at = p_now
+        where d.workspace_id = p_workspace_id and d.message_id = p_message_id and d.status = 'queued' and d.not_before = 'infinity'
+        returning d.delivery_id, d.channel_id, d.trace_id
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, result, error, meta)
+        select p_workspace_id, core.uuid7(p_now), f.delivery_id, p_message_id, f.channel_id, p_now, 'failed_permanent', 'error', error,
+               jsonb_build_object('trace_id', f.trace_id)
+        from moved f
+    )
+    select count(*) into failed from moved;
+    return failed;
+end $$;
+
+CREATE FUNCTION autopost.media_is_pending(p_platform text, p_media jsonb, p_upload_policy jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select coalesce(bool_or(i.item ? 'url' and (not i.item ? 'blob_ref' or i.item ? 'gone')
+                            and not autopost.goes_by_url(p_platform, i.item, p_upload_policy)), false)
+    from jsonb_array_elements(p_media) i (item)
+$$;
+
+CREATE FUNCTION autopost.media_item_problem(p_item jsonb) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $_$
+declare
+    named constant text[] := '{url,blob_ref,file_id,attachment_token,upload}';
+    item jsonb;
+begin
+    if jsonb_typeof(p_item) <> 'object' then
+        return 'must be an object with a type and a url';
+    end if;
+    item := jsonb_strip_nulls(p_item);
+    if item - named - 'type' - 'caption' <> '{}' then
+        return format('has an unknown key: %s', left((select min(k) from jsonb_object_keys(item - named - 'type' - 'caption') k), 64));
+    elsif exists (select from jsonb_each(item) e where jsonb_typeof(e.value) <> 'string') then
+        return 'takes strings only';
+    elsif coalesce(item ->> 'type' not in ('image', 'video', 'audio', 'file', 'animation'), true) then
+        return 'needs a type: image, video, audio, file or animation';
+    elsif (select count(*) from jsonb_object_keys(item) k where k = any (named)) <> 1 then
+        return 'needs exactly one of url, blob_ref, file_id, attachment_token, upload';
+    elsif item ? 'upload' then
+        return 'names an upload that did not come along: send multipart/form-data with a part of that name';
+    elsif char_length(item ->> 'caption') > 4096 then
+        return 'has a caption of more than 4096 characters';
+    elsif item ? 'url' and (char_length(item ->> 'url') > 2048 or item ->> 'url' !~* '^https?://[^\s/?#<>]+[^\s<>]*$') then
+        return 'has a url that is not an http or https address';
+    elsif (select char_length(e.value) not between 1 and 2048 from jsonb_each_text(item) e where e.key = any (named)) then
+        return 'refers to nothing, or to a name of more than 2048 characters';
+    end if;
+    return null;
+end $_$;
+
+CREATE FUNCTION autopost.media_limit(p_platform text, p_type text, p_own jsonb) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select coalesce((p_own -> p_platform ->> p_type)::bigint, case p_platform
+        when 'telegram' then case p_type when 'image' then 10 else 50 end * 1048576::bigint
+        when 'max' then case p_type when 'image' then 50 when 'animation' then 50 when 'video' then 250 when 'audio' then 256
+                                    else 4096 end * 1048576::bigint end)
+$$;
+
+CREATE FUNCTION autopost.media_of(p_workspace_id text, p_media jsonb) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select jsonb_agg(i.item || jsonb_strip_nulls(jsonb_build_object(
+        'content_type', o.content_type, 'size_bytes', o.size_bytes, 'file_name', o.file_name,
+        'width', o.meta -> 'width', 'height', o.meta -> 'height',
+        'gone', case when i.item ? 'blob_ref' and o.blob_ref is null then true end)) order by i.n)
+    from jsonb_array_elements(p_media) with ordinality i (item, n)
+    left join autopost.media_origin o on o.workspace_id = p_workspace_id and o.blob_ref = i.item ->> 'blob_ref'
+        and o.deleted_at is null
+$$;
+
+CREATE FUNCTION autopost.media_problem(p_media jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when jsonb_array_length(p_media) > 100 then 'media: at most 100 items' else (
+        select format('media: item %s %s', i.n, autopost.media_item_problem(i.item))
+        from jsonb_array_elements(p_media) with ordinality i (item, n)
+        where autopost.media_item_problem(i.item) is not null order by i.n limit 1) end
+$$;
+
+CREATE FUNCTION autopost.media_seen(p_workspace_id text, p_stored autopost.stored[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    named text[];
+begin
+    select array_agg(distinct i.item ->> 'blob_ref') into named
+    from unnest(p_stored) s, jsonb_array_elements(s.payload -> 'media') i (item)
+    where s.payload ? 'media' and i.item ? 'blob_ref';
+    if named is not null then
+        perform from autopost.media_origin o where o.workspace_id = p_workspace_id and o.blob_ref = any (named)
+        order by o.blob_ref for no key update;
+        update autopost.media_origin o set last_seen_at = greatest(o.last_seen_at, p_now)
+        where o.workspace_id = p_workspace_id and o.blob_ref = any (named);
+    end if;
+end $$;
+
+CREATE FUNCTION autopost.media_to_fetch(p_workspace_id text, p_message_id uuid) RETURNS TABLE(place integer, type text, url text)
+    LANGUAGE sql STABLE
+    AS $$
+    select (i.n - 1)::integer, i.item ->> 'type', i.item ->> 'url'
+    from autopost.messages m, jsonb_array_elements(autopost.media_of(p_workspace_id, m.payload -> 'media')) with ordinality i (item, n)
+    where m.workspace_id = p_workspace_id and m.message_id = p_message_id
+      and i.item ? 'url' and (not i.item ? 'blob_ref' or i.item ? 'gone')
+    order by i.n
 $$;
 
 CREATE FUNCTION autopost.must_hold(p_row autopost.deliveries, p_error jsonb) RETURNS boolean
@@ -979,7 +1765,37 @@ CREATE FUNCTION autopost.must_hold(p_row autopost.deliveries, p_error jsonb) RET
         where c.workspace_id = p_row.workspace_id and c.channel_id = p_row.channel_id and c.on_unknown = 'hold')
 $$;
 
-CREATE FUNCTION autopost.next_begin_at(p_workspace_id text) RETURNS timestamp with time zone
+CREATE FUNCTION autopost.names_problem(p_body text, p_defaults jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+    with pieces as materialized (select * from autopost.template_pieces(p_body) with ordinality p (kind, piece, n))
+    select coalesce(
+        (select case when piece like '%}}' then format('"%s" is not a placeholder; braces themselves are written {{{{', piece)
+                     else format('"%s" is never closed; braces themselves are written {{{{', btrim(piece)) end
+         from pieces where kind = 'fault' order by n limit 1),
+        (select format('unknown variable %s; known are text, links, link, tags, source.<key>, channel.<key>%s',
+                       string_agg(distinct piece, ', '), (select string_agg(', ' || key, '' order by key)
+                           from jsonb_object_keys(p_defaults) key where key !~ '^((source|channel)\..*|text|links?|tags)$'))
+         from pieces where kind <> 'literal' and not p_defaults ? piece
+                       and piece !~ '^((source|channel)\.[\w-]+|text|links?|tags)$' having count(*) > 0),
+        (select 'has more than 200 placeholders' from pieces where kind in ('value', 'open') having count(*) > 200),
+        case when not exists (select from pieces where kind = 'value' or kind = 'literal' and piece ~ '\S') then 'shows nothing' end)
+$_$;
+
+CREATE FUNCTION autopost.nearest_post(p_workspace_id text, p_channel autopost.channels, p_at timestamp with time zone, p_minimum interval, p_but uuid, p_now timestamp with time zone) RETURNS interval
+    LANGUAGE sql STABLE
+    AS $$
+    select min(greatest(o.at - p_at, p_at - o.at)) from (
+        select autopost.goes_at(d, p_channel, p_now) as at from autopost.deliveries d
+        where d.workspace_id = p_workspace_id and d.channel_id = p_channel.channel_id and d.delivery_id is distinct from p_but
+          and d.status in ('queued', 'claimed', 'sending', 'retry') and d.held_at is null
+        union all
+        select e.ts from autopost.events e
+        where e.workspace_id = p_workspace_id and e.channel_id = p_channel.channel_id and e.action = 'sent'
+          and e.ts > p_now - p_minimum) o
+$$;
+
+CREATE FUNCTION autopost.next_begin_at(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS $$
     with recursive hop as (
@@ -998,6 +1814,7 @@ CREATE FUNCTION autopost.next_begin_at(p_workspace_id text) RETURNS timestamp wi
     left join autopost.platform_limits g on g.workspace_id = p_workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
     where (select count(*) from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
            and d.status = 'sending') < c.max_parallel
+      and case c.window_mode when 'windowed' then autopost.window_open(c.posting_window, c.timezone, p_now) else true end
 $$;
 
 CREATE FUNCTION autopost.next_in_turn(p_workspace_id text, p_limit integer, p_now timestamp with time zone) RETURNS text[]
@@ -1016,6 +1833,13 @@ begin
     return ready;
 end $$;
 
+CREATE FUNCTION autopost.next_open(p_window jsonb, p_timezone text, p_at timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select case when autopost.window_open(p_window, p_timezone, p_at) then p_at
+                else autopost.window_change(p_window, p_timezone, p_at, true) end
+$$;
+
 CREATE FUNCTION autopost.normal_error(p_error jsonb, p_category text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -1031,13 +1855,27 @@ CREATE FUNCTION autopost.normal_error(p_error jsonb, p_category text) RETURNS js
         'raw', left(nullif(p_error ->> 'raw', '{}'), 500)))
 $$;
 
+CREATE FUNCTION autopost.normalize_media(p_media jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+        'type', i.item ->> 'type', 'url', autopost.canonical_url(i.item ->> 'url'), 'blob_ref', i.item ->> 'blob_ref',
+        'file_id', i.item ->> 'file_id', 'attachment_token', i.item ->> 'attachment_token',
+        'caption', nullif(autopost.normalize_text(i.item ->> 'caption'), ''))) order by i.n)
+    from jsonb_array_elements(p_media) with ordinality i (item, n)
+$$;
+
 CREATE FUNCTION autopost.normalize_payload(p_raw jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     select jsonb_strip_nulls(jsonb_build_object(
-        'type', 'text',
+        'type', case when autopost.array_of(p_raw, 'media') = '[]' then 'text'
+                     when coalesce(autopost.normalize_text(p_raw ->> 'text'), '') = ''
+                          and autopost.array_of(p_raw, 'links') = '[]' then 'media'
+                     else 'mixed' end,
         'text', nullif(autopost.normalize_text(p_raw ->> 'text'), ''),
         'parse_mode', p_raw ->> 'parse_mode',
+        'media', autopost.normalize_media(autopost.array_of(p_raw, 'media')),
         'links', nullif((select jsonb_agg(autopost.canonical_url(l) order by n)
                          from jsonb_array_elements_text(autopost.array_of(p_raw, 'links')) with ordinality x (l, n)), '[]'),
         'buttons', nullif((select jsonb_agg((select jsonb_agg(jsonb_build_object(
@@ -1091,6 +1929,88 @@ CREATE FUNCTION autopost.note_delivery(p_row autopost.deliveries, p_action text,
             jsonb_build_object('trace_id', p_row.trace_id) || p_meta)
 $$;
 
+CREATE FUNCTION autopost.note_pull(p_workspace_id text, p_source_id text, p_run_id uuid, p_read integer, p_fresh autopost.pulled[], p_notes jsonb, p_now timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    AS $_$
+    insert into autopost.ingest_runs as r (workspace_id, run_id, kind, started_at, stats_json)
+    values (p_workspace_id, p_run_id, 'pull', p_now, '{"outcome": "running"}') on conflict (workspace_id, run_id) do nothing;
+    with count as (
+        select jsonb_build_object('read', p_read, 'new', count(*), 'taken', count(*) filter (where f.outcome = 'taken'),
+            'skipped', count(*) filter (where f.outcome = 'skipped'), 'invalid', count(*) filter (where f.outcome = 'invalid'),
+            'enqueued', coalesce(sum(f.enqueued), 0), 'suppressed', coalesce(sum(f.suppressed), 0),
+            'failed', coalesce(sum(f.failed), 0)) as counts
+        from unnest(p_fresh) f
+    ), skip as (
+        select coalesce(jsonb_object_agg(s.problem, s.n), '{}') as counts
+        from (select left(f.problem, 100) as problem, count(*) as n from unnest(p_fresh) f where f.outcome = 'skipped' group by 1) s
+    ), reason as (
+        select coalesce(jsonb_agg(x.reason), '[]') as reasons from (
+            select jsonb_build_object('reason', left(n #>> '{}', 300)) as reason from jsonb_array_elements(p_notes) n
+            union all
+            select jsonb_build_object('key', left(f.key, 200), 'reason', left(f.problem, 300)) from unnest(p_fresh) f where f.outcome = 'invalid'
+            limit 50) x
+    )
+    update autopost.ingest_runs r
+    set stats_json = r.stats_json || jsonb_build_object('source_id', p_source_id)
+        || autopost.added_up(r.stats_json, count.counts)
+        || jsonb_strip_nulls(jsonb_build_object(
+            'why_skipped', nullif(coalesce(r.stats_json -> 'why_skipped', '{}')
+                || autopost.added_up(coalesce(r.stats_json -> 'why_skipped', '{}'), skip.counts), '{}'),
+            'reasons', nullif(jsonb_path_query_array(coalesce(r.stats_json -> 'reasons', '[]') || reason.reasons, '$[0 to 49]'), '[]')))
+    from count, skip, reason
+    where r.workspace_id = p_workspace_id and r.run_id = p_run_id;
+$_$;
+
+CREATE FUNCTION autopost.one_window_problem(p_window jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select case
+        when jsonb_path_exists(p_window, '$[*] ? (@.type() == "number")')
+            then format('%s is a number, not a time; put times in quotes, as "12:30"',
+                        left(jsonb_path_query_first(p_window, '$[*] ? (@.type() == "number")')::text, 32))
+        when jsonb_typeof(p_window) <> 'array' or jsonb_array_length(p_window) <> 2
+            then 'each window is a list of its own, from and to, as [["09:00", "18:00"]]'
+        when p_window ->> 0 !~ '^([01]\d|2[0-3]):[0-5]\d$' or jsonb_typeof(p_window -> 0) <> 'string'
+            then format('%s is not a time to open; write it as "09:00"', left((p_window -> 0)::text, 32))
+        when p_window ->> 1 !~ '^(([01]\d|2[0-3]):[0-5]\d|24:00)$' or jsonb_typeof(p_window -> 1) <> 'string'
+            then format('%s is not a time to close; write it as "18:00"', left((p_window -> 1)::text, 32))
+        when p_window -> 0 = p_window -> 1
+            then format('opens and closes at %s; the whole day is ["00:00", "24:00"]', p_window ->> 0) end
+$_$;
+
+CREATE FUNCTION autopost.only_channels(p_raw jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when jsonb_typeof(p_raw -> 'channels') = 'array'
+                then array(select jsonb_array_elements_text(p_raw -> 'channels')) end
+$$;
+
+CREATE FUNCTION autopost.only_hosts(p_style jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case jsonb_typeof(p_style -> 'only_hosts') when 'array' then array(select jsonb_array_elements_text(p_style -> 'only_hosts'))
+                                                      when 'string' then array[p_style ->> 'only_hosts'] end
+$$;
+
+CREATE FUNCTION autopost.only_warning(p_workspace_id text, p_stored autopost.stored) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select case when p_stored.only_channels is not null then autopost.unknown_channels(p_workspace_id, p_stored.only_channels) end
+$$;
+
+CREATE FUNCTION autopost.open_hours(p_window jsonb, p_from date, p_to date) RETURNS tsmultirange
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(range_agg(tsrange(d.day + w.opens, least(
+               d.day + w.closes + case when w.closes <= w.opens then interval '24 hours' else interval '0' end,
+               case when p_window -> 'except' ? to_char(d.day + 1, 'YYYY-MM-DD') then (d.day + 1)::timestamp end))), '{}')
+    from (select p_from + n as day from generate_series(0, p_to - p_from) n) d,
+         lateral (select (w ->> 0)::time as opens, (w ->> 1)::time as closes
+                  from jsonb_array_elements(autopost.windows_of_day(p_window, d.day)) w) w
+    -- A range without an end would be open for ever.
+    where w.opens is not null and w.closes is not null
+$$;
+
 CREATE FUNCTION autopost.paced_of(p_workspace_id text, p_channel_ids text[]) RETURNS text[]
     LANGUAGE sql STABLE
     AS $$
@@ -1098,6 +2018,12 @@ CREATE FUNCTION autopost.paced_of(p_workspace_id text, p_channel_ids text[]) RET
     from autopost.channels c
     left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
     where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids) and autopost.is_paced(c, g)
+$$;
+
+CREATE FUNCTION autopost.past_warning(p_stored autopost.stored, p_now timestamp with time zone) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when p_stored.scheduled_for < p_now - interval '1 minute' then 'scheduled_for is in the past: it goes at once' end
 $$;
 
 CREATE FUNCTION autopost.payload_problems(p_raw jsonb) RETURNS text[]
@@ -1127,6 +2053,80 @@ begin
     return autopost.value_problems(p_raw);
 end $$;
 
+CREATE FUNCTION autopost.photo_problem(p_item jsonb, p_own jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case
+        when p_item ->> 'content_type' in ('image/heic', 'image/tiff') then 'Telegram shows no HEIC or TIFF pictures'
+        when width + height > 10000 or greatest(width, height) > 20 * least(width, height)
+            then format('Telegram shows no picture of %s x %s points', width, height)
+        else autopost.item_size_problem('telegram', p_item, 'image', p_own) end
+    from (select (p_item ->> 'width')::bigint, (p_item ->> 'height')::bigint) side (width, height)
+$$;
+
+CREATE FUNCTION autopost.plan_forms(p_workspace_id text, p_stored autopost.stored[], p_now timestamp with time zone) RETURNS SETOF autopost.form
+    LANGUAGE sql
+    AS $$
+    with policy as materialized (
+        select p from autopost.policy_of(p_workspace_id) p
+    ), message as materialized (
+        select s.*, to_jsonb(s.tags) as tags_json,
+               case when s.payload ? 'media' then autopost.media_of(p_workspace_id, s.payload -> 'media') end as media
+        from unnest(p_stored) s
+    ), kind as (
+        select m.item, c.platform, c.send_mode,
+               coalesce(m.payload ->> 'parse_mode', c.settings ->> 'parse_mode', 'None') as parse_mode,
+               coalesce(m.payload -> 'disable_preview', c.settings -> 'disable_preview', 'false') as disable_preview,
+               case when c.template_ref is null and not c.settings ?| '{utm,long_text,large_image}' then null
+                    else autopost.style_of(p_workspace_id, c) end as style,
+               case when c.window_mode = 'windowed'
+                    then jsonb_build_object('window', c.posting_window, 'timezone', c.timezone) end as calendar,
+               array_agg(c.channel_id) as channels, array_agg(c.dedup_ttl_hours) as ttls
+        from message m
+        join autopost.channels c on c.workspace_id = p_workspace_id and c.enabled
+            and autopost.routes_to(c.route_filter, m.tags, m.tags_json)
+            and case when m.only_channels is null then true else c.channel_id = any (m.only_channels) end
+        group by 1, 2, 3, 4, 5, 6, 7
+    )
+    select m.item, m.message_id, m.is_new, m.payload, m.content_hash, m.trace_id, m.created_at, k.platform, r.parse_mode, r.text,
+           k.style ->> 'template_version',
+           jsonb_strip_nulls(jsonb_build_object('converter', 1, 'parse_mode', r.parse_mode, 'disable_preview', k.disable_preview,
+               'buttons', autopost.buttons_of(m.payload -> 'buttons', k.style), 'long_text', k.style -> 'long_text',
+               'more_link', case when k.style ? 'long_text' then r.more_link end,
+               'upload_policy', case when k.platform = 'max' and m.media is not null and (policy.p).upload_policy <> '{}'
+                                     then (policy.p).upload_policy end,
+               'largest', case when m.media is not null then (policy.p).media_max_bytes -> k.platform end)),
+           coalesce(
+               autopost.validation_error(coalesce(
+                   autopost.send_mode_problem(k.send_mode, m.payload), r.problem,
+                   autopost.preflight_problem(k.platform, r.text, r.parse_mode, m.payload, coalesce(k.style ->> 'long_text', 'refuse'), r.more_link),
+                   case when moment.at is null then 'the posting window of this channel never opens' end)),
+               case when m.media is not null
+                    then autopost.media_error(k.platform, m.media, r.parse_mode, r.text, m.payload, k.style, policy.p) end),
+           m.media is not null and autopost.media_is_pending(k.platform, m.media, (policy.p).upload_policy),
+           m.scheduled_for, coalesce(moment.at, p_now), k.channels, k.ttls
+    from kind k
+    join message m on m.item = k.item
+    cross join policy,
+    lateral (select * from autopost.render_post(m.payload, m.tags, m.source, k.parse_mode, k.style) offset 0) r,
+    lateral (select autopost.first_moment(k.calendar, m.scheduled_for, p_now) as at offset 0) moment
+$$;
+
+CREATE FUNCTION autopost.planned_deliveries(p_workspace_id text, p_channel_id text DEFAULT NULL::text, p_limit integer DEFAULT 200, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(goes_at timestamp with time zone, channel_id text, status text, message_id uuid, delivery_id uuid, scheduled_for timestamp with time zone, shows text)
+    LANGUAGE sql STABLE
+    AS $$
+    select w.at, w.channel_id, w.status, w.message_id, w.delivery_id, w.scheduled_for,
+           left(regexp_replace(case when w.render_meta ->> 'parse_mode' = 'HTML' then autopost.without_tags(w.rendered_text)
+                                    else w.rendered_text end, '\s+', ' ', 'g'), 80)
+    from (select d.*, case when d.held_at is null and d.not_before < 'infinity' then autopost.goes_at(d, c, p_now) end as at
+          from autopost.deliveries d
+          join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+          where d.workspace_id = p_workspace_id and d.status in ('queued', 'claimed', 'retry')
+            and (p_channel_id is null or d.channel_id = p_channel_id)
+          order by at, d.created_at, d.channel_id limit p_limit) w
+    order by w.at, w.created_at, w.channel_id
+$$;
+
 CREATE FUNCTION autopost.policy_of(p_workspace_id text) RETURNS autopost.policies
     LANGUAGE plpgsql
     AS $$
@@ -1141,7 +2141,7 @@ begin
     return policy;
 end $$;
 
-CREATE FUNCTION autopost.preflight_problem(p_platform text, p_text text, p_parse_mode text, p_payload jsonb) RETURNS text
+CREATE FUNCTION autopost.preflight_problem(p_platform text, p_text text, p_parse_mode text, p_payload jsonb, p_long_text text DEFAULT 'refuse'::text, p_more_link text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
 declare
@@ -1151,6 +2151,10 @@ declare
 begin
     if p_parse_mode not in ('HTML', 'Markdown', 'None') then
         return format('unknown parse mode %s', left(p_parse_mode, 32));
+    elsif p_long_text not in ('refuse', 'split', 'truncate_with_link') then
+        return format('unknown long_text %s: refuse, split or truncate_with_link', left(p_long_text, 32));
+    elsif p_text is null and p_payload ? 'media' then
+        return autopost.buttons_problem(p_platform, p_payload -> 'buttons');
     end if;
     -- Markup cannot bring a text this long under any limit, and looking for its tags would take seconds.
     if char_length(p_text) > 65536 then
@@ -1163,13 +2167,82 @@ begin
         end if;
     end if;
     measured := autopost.text_length(p_platform, p_text, p_parse_mode);
-    if measured > allowed then
+    if measured > allowed and p_long_text = 'refuse' then
         return format('text is too long: %s of %s characters', measured, allowed);
-    elsif btrim(autopost.visible_text(p_text, p_parse_mode), E' \t\n') = '' then
+    elsif measured > allowed and p_long_text = 'truncate_with_link' and p_more_link is null then
+        return format('text is too long (%s of %s characters), and there is no link to the whole of it', measured, allowed);
+    elsif p_parse_mode <> 'Markdown' and btrim(autopost.visible_text(p_text, p_parse_mode), E' \t\n') = '' then
         return 'nothing is left of the text once its markup is taken away';
     end if;
     return autopost.buttons_problem(p_platform, p_payload -> 'buttons');
 end $$;
+
+CREATE FUNCTION autopost.preview_post(p_workspace_id text, p_raw_payload_json jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(channel_id text, title text, platform text, target_id text, settings jsonb, matches boolean, reason text, rendered_text text, render_meta jsonb, template_version text, media jsonb, error jsonb, duplicate text, media_pending boolean, goes_at timestamp with time zone, warnings text[], matching bigint, total bigint)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    problems constant text[] := autopost.payload_problems(p_raw_payload_json);
+    post autopost.stored;
+    policy autopost.policies;
+begin
+    if problems <> '{}' then
+        raise exception 'invalid payload: %', array_to_string(problems, '; ')
+            using errcode = 'VP001', detail = to_json(problems)::text;
+    end if;
+    perform autopost.require_workspace(p_workspace_id);
+    post := autopost.as_stored(p_workspace_id, p_raw_payload_json, p_now);
+    policy := autopost.policy_of(p_workspace_id);
+    return query
+    with form as materialized (
+        select f.*, u.id from autopost.plan_forms(p_workspace_id, array[post], p_now) f, unnest(f.channels) u (id)
+    )
+    select c.channel_id, c.title, c.platform, c.target_id, c.settings, f.id is not null,
+           case when f.id is null then autopost.unwanted_reason(c, post) end,
+           f.text, f.meta, f.template_version,
+           case when post.payload ? 'media' and f.id is not null then autopost.media_of(p_workspace_id, post.payload -> 'media') end,
+           f.error,
+           case when f.id is not null and not post.is_new then autopost.duplicate_reason(p_workspace_id, c.channel_id, post.content_hash,
+                p_now - autopost.dedup_window(coalesce(c.dedup_ttl_hours, policy.dedup_ttl_hours))) end,
+           f.media_pending, f.not_before,
+           case when f.id is not null then autopost.preview_warnings(
+               p_workspace_id, c, f.not_before, f.error is null, coalesce(c.min_gap, policy.min_gap), p_now) end,
+           count(f.id) over (), count(*) over ()
+    from autopost.channels c left join form f on f.id = c.channel_id
+    where c.workspace_id = p_workspace_id
+    order by f.id is null, c.channel_id;
+end $$;
+
+CREATE FUNCTION autopost.preview_post_warnings(p_workspace_id text, p_raw_payload_json jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS text[]
+    LANGUAGE sql STABLE
+    AS $$
+    select array_remove(array[
+        (select 'the workspace is paused: nothing goes out until it is active'
+         from core.workspaces w where w.workspace_id = p_workspace_id and w.status = 'paused'),
+        autopost.tags_warning(s, t.tags), autopost.only_warning(p_workspace_id, s), autopost.past_warning(s, p_now)], null)
+    from autopost.as_stored(p_workspace_id, p_raw_payload_json, p_now) s,
+         lateral (select autopost.normalize_tags(autopost.array_of(p_raw_payload_json, 'tags'), s.payload ->> 'text') as tags) t
+$$;
+
+CREATE FUNCTION autopost.preview_warnings(p_workspace_id text, p_channel autopost.channels, p_at timestamp with time zone, p_goes boolean, p_minimum interval, p_now timestamp with time zone) RETURNS text[]
+    LANGUAGE sql STABLE
+    AS $$
+    select array_remove(array[
+        case when p_channel.paused_until = 'infinity' then 'the channel is paused'
+             when p_channel.paused_until > p_at
+             then format('the channel is paused until %s', to_char(p_channel.paused_until at time zone 'UTC', 'YYYY-MM-DD HH24:MI UTC')) end,
+        case when near.apart < p_minimum
+             then 'closer to another post than the channel''s minimum gap: ' || autopost.gap_in_words(near.apart, p_minimum) end], null)
+    from (select case when p_goes and p_minimum is not null
+                      then autopost.nearest_post(p_workspace_id, p_channel, p_at, p_minimum, null, p_now) end as apart) near
+$$;
+
+CREATE FUNCTION autopost.pull_cursor(p_workspace_id text, p_source_id text) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce((select c.cursor_json from autopost.pull_cursors c
+                     where c.workspace_id = p_workspace_id and c.source_id = p_source_id), '{}')
+$$;
 
 CREATE FUNCTION autopost.punish_channel(p_row autopost.deliveries, p_error jsonb, p_policy autopost.policies, p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
@@ -1183,7 +2256,7 @@ begin
         paused_until = greatest(c.paused_until, p_now + p_policy.pause_on_permanent_for),
         enabled = c.enabled and c.error_streak + 1 < p_policy.disable_after_permanent_streak
     where c.workspace_id = p_row.workspace_id and c.channel_id = p_row.channel_id
-      and coalesce(c.penalized_at, '-infinity') < coalesce(p_row.sending_started_at, p_now)
+      and coalesce(c.penalized_at, '-infinity') < coalesce(p_row.claimed_at, p_row.sending_started_at, p_now)
     returning c.error_streak, not c.enabled and c.error_streak >= p_policy.disable_after_permanent_streak into streak, disable;
     if not found then
         return;
@@ -1195,6 +2268,15 @@ begin
     from unnest(array['channel_paused', case when disable then 'channel_disabled' end]) a (action)
     where a.action is not null;
 end $$;
+
+CREATE FUNCTION autopost.put_upload(p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_handle text, p_expires_at timestamp with time zone, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into autopost.media_blobs as b (workspace_id, blob_ref, provider, auth_ref, sent_as, file_id, expires_at, created_at, updated_at)
+    values (p_workspace_id, p_blob_ref, p_provider, p_auth_ref, p_sent_as, p_handle, p_expires_at, p_now, p_now)
+    on conflict (workspace_id, blob_ref, provider, auth_ref, sent_as) do update
+    set file_id = excluded.file_id, expires_at = excluded.expires_at, taken_by = null, taken_until = null
+$$;
 
 CREATE FUNCTION autopost.ready_channels(p_workspace_id text, p_after text, p_limit integer, p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE sql STABLE
@@ -1223,9 +2305,23 @@ CREATE FUNCTION autopost.ready_channels(p_workspace_id text, p_after text, p_lim
           (select d.not_before from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
            and d.status = 'queued' order by d.not_before limit 1),
           (select d.next_retry_at from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
-           and d.status = 'retry' order by d.next_retry_at limit 1)) <= p_now
+           and d.status = 'retry' and d.not_before <= p_now order by d.next_retry_at limit 1)) <= p_now
     limit p_limit
 $$;
+
+CREATE FUNCTION autopost.record_progress(p_workspace_id text, p_delivery_id uuid, p_lease integer, p_message_ids text[], p_items integer[], p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    update autopost.deliveries d
+    set render_meta = jsonb_set(d.render_meta, '{series_progress}', jsonb_build_object(
+            'calls', coalesce((d.render_meta #>> '{series_progress,calls}')::integer, 0) + 1,
+            'sent_items', coalesce(d.render_meta #> '{series_progress,sent_items}', '[]') || to_jsonb(p_items),
+            'provider_message_ids', coalesce(d.render_meta #> '{series_progress,provider_message_ids}', '[]') || to_jsonb(p_message_ids))),
+        sending_started_at = p_now, updated_at = p_now
+    where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id and d.status || '' = 'sending' and d.lease = p_lease;
+    return found;
+end $$;
 
 CREATE FUNCTION autopost.record_refusals(p_workspace_id text, p_endpoint_id text, p_action text, p_reason text, p_count integer, p_now timestamp with time zone DEFAULT now()) RETURNS void
     LANGUAGE plpgsql
@@ -1271,6 +2367,53 @@ CREATE FUNCTION autopost.release_claims(p_workspace_id text, p_channel_ids text[
     select count(*)::integer from released
 $$;
 
+CREATE TABLE autopost.messages (
+    workspace_id text NOT NULL,
+    message_id uuid NOT NULL,
+    hash_version integer DEFAULT 1 NOT NULL,
+    content_hash text NOT NULL,
+    normalization_version integer DEFAULT 1 NOT NULL,
+    payload jsonb NOT NULL,
+    tags text[] DEFAULT '{}'::text[] NOT NULL,
+    source jsonb,
+    source_ref text,
+    first_seen_trace_id uuid NOT NULL,
+    first_ingest_run_id uuid NOT NULL,
+    last_seen_at timestamp with time zone NOT NULL,
+    last_ingest_run_id uuid NOT NULL,
+    seen_count bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (fillfactor='85');
+
+CREATE FUNCTION autopost.release_media(p_workspace_id text, p_message autopost.messages, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE sql
+    AS $$
+    with media as materialized (
+        select autopost.media_of(p_workspace_id, p_message.payload -> 'media') as media, autopost.policy_of(p_workspace_id) as policy
+    ), judged as materialized (
+        select d.delivery_id, d.channel_id, d.trace_id,
+               autopost.media_error(c.platform, x.media, d.render_meta ->> 'parse_mode', d.rendered_text, p_message.payload, c.settings, x.policy) as error,
+               coalesce(autopost.first_moment(case when c.window_mode = 'windowed' then jsonb_build_object('window', c.posting_window,
+                   'timezone', c.timezone) end, d.scheduled_for, p_now), p_now) as goes_at
+        from media x, autopost.deliveries d
+        join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+        where d.workspace_id = p_workspace_id and d.message_id = p_message.message_id and d.status = 'queued' and d.not_before = 'infinity'
+        order by d.channel_id for no key update of d
+    ), moved as (
+        update autopost.deliveries d
+        set status = case when j.error is null then 'queued' else 'failed_permanent' end, last_error = j.error,
+            not_before = j.goes_at, updated_at = p_now
+        from judged j where d.workspace_id = p_workspace_id and d.delivery_id = j.delivery_id
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, result, error, meta)
+        select p_workspace_id, core.uuid7(p_now), j.delivery_id, p_message.message_id, j.channel_id, p_now, 'validation_failed', 'error',
+               j.error, jsonb_build_object('trace_id', j.trace_id)
+        from judged j where j.error is not null
+    )
+    select count(*)::integer from judged j where j.error is null
+$$;
+
 CREATE FUNCTION autopost.remember_turn(p_workspace_id text, p_channel_id text, p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
     AS $$
@@ -1287,6 +2430,93 @@ CREATE FUNCTION autopost.remember_workspace(p_workspace_id text, p_now timestamp
     on conflict (workspace_id) do update set workspace_id_last = excluded.workspace_id_last, updated_at = excluded.updated_at
 $$;
 
+CREATE FUNCTION autopost.remove_source(p_workspace_id text, p_source_id text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform ops.remove_schedule(p_workspace_id, 'source:' || p_source_id);
+    delete from autopost.pull_sources s where s.workspace_id = p_workspace_id and s.source_id = p_source_id;
+    return found;
+end $$;
+
+CREATE FUNCTION autopost.render_post(p_payload jsonb, p_tags text[], p_source jsonb, p_parse_mode text, p_style jsonb, OUT text text, OUT parse_mode text, OUT more_link text, OUT problem text) RETURNS record
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+declare
+    hosts text[];
+begin
+    parse_mode := p_parse_mode;
+    if p_style is null then
+        text := autopost.render_text(p_payload, p_parse_mode);
+        return;
+    end if;
+    if p_style ? 'template' then
+        if not p_style ? 'body' then
+            problem := format('there is no template %s', p_style ->> 'template');
+            return;
+        end if;
+        parse_mode := autopost.template_mode(p_style ->> 'template_mode', p_parse_mode);
+        if parse_mode is null then
+            parse_mode := p_parse_mode;
+            problem := format('template %s is %s, and the post is %s: they cannot be combined',
+                              p_style ->> 'template', p_style ->> 'template_mode', p_parse_mode);
+            return;
+        end if;
+        text := autopost.render_template(p_style ->> 'body', p_style -> 'defaults', p_style ->> 'template_mode',
+            autopost.template_values(p_payload, p_tags, p_source, coalesce(p_style -> 'channel', '{}')), p_parse_mode);
+    else
+        text := autopost.render_text(p_payload, p_parse_mode);
+    end if;
+    more_link := p_payload #>> '{links,0}';
+    if p_style ? 'utm' then
+        hosts := autopost.only_hosts(p_style);
+        text := autopost.rewrite_links(text, parse_mode, p_style -> 'utm', hosts);
+        more_link := autopost.with_utm(more_link, p_style -> 'utm', hosts);
+    end if;
+end $$;
+
+CREATE FUNCTION autopost.render_template(p_body text, p_defaults jsonb, p_template_mode text, p_values jsonb, p_text_mode text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+    mode constant text := autopost.template_mode(p_template_mode, p_text_mode);
+    kinds text[];
+    pieces text[];
+    post_text text := p_values ->> 'text';
+    result text := '';
+    hidden integer := 0;
+    inside boolean := false;
+    value text;
+    p record;
+begin
+    if mode is null then
+        return null;
+    end if;
+    select array_agg(t.kind), array_agg(t.piece) into kinds, pieces from autopost.template_pieces(p_body) t;
+    if not exists (select from unnest(kinds, pieces) t (kind, piece) where t.kind = 'value' and t.piece in ('link', 'links')) then
+        post_text := autopost.render_text(jsonb_strip_nulls(p_values), p_text_mode);
+    end if;
+    for p in select * from unnest(kinds, pieces) t (kind, piece) loop
+        if hidden > 0 and p.kind in ('open', 'close') then
+            hidden := hidden + case p.kind when 'open' then 1 else -1 end;
+        elsif hidden > 0 or p.kind = 'close' then
+            continue;
+        elsif p.kind = 'literal' then
+            inside := autopost.stays_inside(p.piece, inside, p_template_mode);
+            result := result || case when p_template_mode = mode then p.piece else autopost.escape_value(p.piece, mode, false) end;
+        elsif p.piece = 'text' and post_text <> '' then
+            result := result || case when p.kind = 'open' then '' when coalesce(p_text_mode, 'None') = mode then post_text
+                                     else autopost.escape_value(post_text, mode, inside) end;
+        else
+            value := autopost.template_value(p.piece, p_values, p_defaults);
+            hidden := case when p.kind = 'open' and value = '' then 1 else 0 end;
+            result := result || case when p.kind = 'open' then '' else autopost.escape_value(value, mode, inside) end;
+        end if;
+    end loop;
+    -- What had no value leaves no hole.
+    return btrim(regexp_replace(regexp_replace(result, '[ \t]+\n', E'\n', 'g'), '\n{3,}', E'\n\n', 'g'), E' \t\n');
+end $$;
+
 CREATE FUNCTION autopost.render_text(p_payload jsonb, p_parse_mode text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1294,9 +2524,82 @@ CREATE FUNCTION autopost.render_text(p_payload jsonb, p_parse_mode text) RETURNS
         concat_ws(E'\n\n', p_payload ->> 'text', (
             select string_agg(shown, E'\n' order by n)
             from jsonb_array_elements_text(p_payload -> 'links') with ordinality x (link, n),
-                 lateral (select case p_parse_mode when 'HTML' then autopost.escape_html(link) else link end) y (shown)
-            where position(shown in coalesce(p_payload ->> 'text', '')) = 0))
+                 lateral (select case when p_parse_mode = 'HTML' then autopost.escape_html(link)
+                                      when p_parse_mode = 'Markdown' and link ~ '[][*_`~\\&!]' then '<' || link || '>'
+                                      else link end) y (shown)
+            where position(shown in coalesce(p_payload ->> 'text', '')) = 0
+              and position(link in coalesce(p_payload ->> 'text', '')) = 0))
     end
+$$;
+
+CREATE FUNCTION autopost.replace_message(p_workspace_id text, p_operator text, p_message_id uuid, p_raw_payload_json jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(outcome text, message_id uuid, trace_id uuid, run_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], media_pending integer, too_late text[])
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    asked constant uuid[] := array(select autopost.lock_unsent(p_workspace_id, p_message_id, null, autopost.only_channels(p_raw_payload_json)));
+    waiting uuid[];
+    channels text[];
+    moments timestamptz[];
+    late text[];
+    post jsonb;
+begin
+    select coalesce(array_agg(d.delivery_id order by d.channel_id) filter (where w.waits), '{}'),
+           coalesce(array_agg(d.channel_id order by d.channel_id) filter (where w.waits), '{}'),
+           coalesce(array_agg(greatest(d.scheduled_for, p_now) order by d.channel_id) filter (where w.waits), '{}'),
+           coalesce(array_agg(d.channel_id order by d.channel_id) filter (where not w.waits), '{}')
+    into waiting, channels, moments, late
+    from autopost.deliveries d, lateral (values (d.status || '' in ('queued', 'retry') and d.held_at is null)) w (waits)
+    where d.workspace_id = p_workspace_id and d.delivery_id = any (asked);
+    if waiting = '{}' then
+        raise exception 'nothing of message % waits to be sent', p_message_id using errcode = 'VN001';
+    end if;
+    post := autopost.replacement(p_workspace_id, p_message_id, p_raw_payload_json, channels, moments, p_now);
+    perform autopost.cancel_deliveries(p_workspace_id, p_operator, 'replaced by an edited post', null, waiting, null, p_now);
+    return query
+    with done as materialized (
+        select * from autopost.enqueue_messages_and_deliveries(p_workspace_id, null, 'webhook_push', post, p_now)
+    )
+    select e.outcome, e.message_id, e.trace_id, e.run_id, e.enqueued, e.suppressed, e.failed, e.routed_by_tags,
+           e.warnings || autopost.unwanted_warning(p_workspace_id, post, p_now), e.media_pending, late
+    from done e, lateral (select autopost.keep_moments(p_workspace_id, p_operator, e.message_id, channels, moments,
+                                 p_raw_payload_json, p_now) offset 0) kept;
+end $$;
+
+CREATE FUNCTION autopost.replacement(p_workspace_id text, p_message_id uuid, p_raw jsonb, p_channels text[], p_moments timestamp with time zone[], p_now timestamp with time zone) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select jsonb_strip_nulls(jsonb_build_object(
+               'tags', (select to_jsonb(m.tags[:64]) from autopost.messages m where m.workspace_id = p_workspace_id and m.message_id = p_message_id),
+               'scheduled_for', (select to_char(max(at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') from unnest(p_moments) at
+                                 having max(at) > p_now)))
+           || case when jsonb_typeof(p_raw) = 'object' then jsonb_strip_nulls(p_raw) else p_raw end
+           || jsonb_build_object('channels', to_jsonb(p_channels))
+$$;
+
+CREATE FUNCTION autopost.replan_channel(p_workspace_id text, p_channel_id text, p_operator text, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE sql
+    AS $$
+    with waiting as materialized (
+        select d.delivery_id, d.not_before, autopost.first_moment(autopost.calendar_of(c), d.scheduled_for, p_now) as at
+        from autopost.channels c
+        join autopost.deliveries d on d.workspace_id = c.workspace_id and d.channel_id = c.channel_id
+        where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id
+          and d.status in ('queued', 'retry') and d.held_at is null and d.not_before > p_now and d.not_before < 'infinity'
+        order by d.delivery_id for no key update of d
+    ), moved as (
+        update autopost.deliveries d set not_before = w.at, updated_at = p_now
+        from waiting w
+        where d.workspace_id = p_workspace_id and d.delivery_id = w.delivery_id and d.status || '' in ('queued', 'retry') and w.at <> w.not_before
+        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, w.not_before, w.at
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
+        select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, 'rescheduled', m.attempt,
+               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', 'the hours of the channel changed',
+                                  'from', m.not_before, 'to', m.at)
+        from moved m
+    )
+    select count(*)::integer from moved
 $$;
 
 CREATE FUNCTION autopost.require_legal(p_workspace_id text, p_delivery_id uuid, p_outcome text) RETURNS text
@@ -1311,6 +2614,39 @@ begin
     return p_outcome;
 end $$;
 
+CREATE TABLE autopost.pull_sources (
+    workspace_id text NOT NULL,
+    source_id text NOT NULL,
+    kind text NOT NULL,
+    config_json jsonb DEFAULT '{}'::jsonb NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    every interval,
+    cron text,
+    timezone text DEFAULT 'UTC'::text NOT NULL,
+    backlog integer,
+    failures integer DEFAULT 0 NOT NULL,
+    last_error jsonb,
+    last_run_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT pull_sources_backlog_check CHECK ((backlog >= 0)),
+    CONSTRAINT pull_sources_every_check CHECK (((every >= '00:00:10'::interval) AND (every <= '365 days'::interval))),
+    CONSTRAINT pull_sources_rhythm CHECK (((every IS NULL) OR (cron IS NULL)))
+);
+
+CREATE FUNCTION autopost.require_source(p_workspace_id text, p_source_id text) RETURNS autopost.pull_sources
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    source autopost.pull_sources;
+begin
+    select * into source from autopost.pull_sources s where s.workspace_id = p_workspace_id and s.source_id = p_source_id;
+    if not found then
+        raise exception 'no source % in workspace %', p_source_id, p_workspace_id using errcode = 'VN001';
+    end if;
+    return source;
+end $$;
+
 CREATE FUNCTION autopost.require_workspace(p_workspace_id text) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $$
@@ -1319,6 +2655,41 @@ begin
     if not found then
         raise exception 'no workspace %, or it is disabled', p_workspace_id using errcode = 'VN001';
     end if;
+end $$;
+
+CREATE FUNCTION autopost.reschedule_deliveries(p_workspace_id text, p_operator text, p_reason text, p_scheduled_for timestamp with time zone, p_message_id uuid DEFAULT NULL::uuid, p_delivery_ids uuid[] DEFAULT NULL::uuid[], p_channel_ids text[] DEFAULT NULL::text[], p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(delivery_id uuid, channel_id text, outcome text, goes_at timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    asked constant uuid[] := array(select autopost.lock_unsent(p_workspace_id, p_message_id, p_delivery_ids, p_channel_ids));
+begin
+    return query
+    with unsent as materialized (
+        select d.*, coalesce(autopost.first_moment(autopost.calendar_of(c), p_scheduled_for, p_now), d.not_before) as moved_to
+        from autopost.deliveries d
+        join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+        where d.workspace_id = p_workspace_id and d.delivery_id = any (asked)
+    ), moved as (
+        update autopost.deliveries d
+        set scheduled_for = p_scheduled_for, updated_at = p_now,
+            not_before = case when d.not_before = 'infinity' then d.not_before else u.moved_to end
+        from unsent u
+        where d.workspace_id = p_workspace_id and d.delivery_id = u.delivery_id
+          and u.status in ('queued', 'retry') and u.held_at is null
+        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, u.scheduled_for as from_moment,
+                  nullif(greatest(d.not_before, d.next_retry_at), 'infinity') as goes_at
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
+        select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, 'rescheduled', m.attempt,
+               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', p_reason, 'from', m.from_moment,
+                                  'to', p_scheduled_for)
+        from moved m
+    )
+    select u.delivery_id, u.channel_id,
+           case when m.delivery_id is not null then 'rescheduled' when u.held_at is not null then 'held' else 'too_late' end, m.goes_at
+    from unsent u left join moved m on m.delivery_id = u.delivery_id
+    order by u.channel_id, u.delivery_id;
 end $$;
 
 CREATE FUNCTION autopost.resolve_endpoint(p_kind text, p_secret_hash text) RETURNS TABLE(workspace_id text, endpoint_id text, max_payload_bytes integer)
@@ -1342,6 +2713,84 @@ CREATE FUNCTION autopost.retry_delay(p_policy autopost.policies, p_attempt integ
                    p_policy.backoff_max)
     end
 $$;
+
+CREATE FUNCTION autopost.rewrite_links(p_text text, p_parse_mode text, p_utm jsonb, p_only_hosts text[] DEFAULT NULL::text[]) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+    parameters constant text[] := autopost.utm_parameters(p_utm);
+    hosts constant text[] := autopost.host_names(p_only_hosts);
+    edge constant text := case when p_text !~* 'https?://' then null else autopost.unused_character(p_text) end;
+    pieces text[];
+begin
+    if edge is null or parameters is null or parameters = '{}' then
+        return p_text;
+    end if;
+    -- Every second piece is what the pattern found.
+    pieces := string_to_array(regexp_replace(p_text, autopost.link_pattern(p_parse_mode), edge || '\&' || edge, 'gi'), edge);
+    return array_to_string(case p_parse_mode when 'HTML' then autopost.rewritten_html(pieces, parameters, hosts)
+                           else autopost.rewritten_text(pieces, parameters, hosts, p_parse_mode = 'Markdown') end, '');
+end $$;
+
+CREATE FUNCTION autopost.rewritten_html(p_pieces text[], p_parameters text[], p_hosts text[]) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+    pieces text[] := p_pieces;
+    code integer := 0;
+    in_link boolean := false;
+    href text;
+    quote text;
+begin
+    for i in 2 .. cardinality(pieces) by 2 loop
+        if left(pieces[i], 1) <> '<' then
+            if code = 0 and not in_link then
+                pieces[i] := autopost.bare_url(pieces[i], p_parameters, p_hosts, '&amp;', '');
+            end if;
+        elsif pieces[i] ~* '^</?(?:pre|code)[\s/>]' then
+            code := greatest(0, code + case when left(pieces[i], 2) = '</' then -1 else 1 end);
+        elsif pieces[i] ~* '^</a[\s>]' then
+            in_link := false;
+        elsif pieces[i] ~* '^<a\s' then
+            in_link := true;
+            href := case when code = 0 then substring(pieces[i] from '\s[Hh][Rr][Ee][Ff]\s*=\s*("[^"]*"|''[^'']*''|[^\s"''>]+)') end;
+            if href is not null then
+                quote := case left(href, 1) when '''' then '''' else '"' end;
+                pieces[i] := overlay(pieces[i] placing
+                    quote || autopost.tagged_url(btrim(btrim(href, quote), E' \t\n'), p_parameters, p_hosts, '&amp;') || quote
+                    from position(href in pieces[i]) for char_length(href));
+            end if;
+        end if;
+    end loop;
+    return pieces;
+end $$;
+
+CREATE FUNCTION autopost.rewritten_text(p_pieces text[], p_parameters text[], p_hosts text[], p_markdown boolean) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $_$
+declare
+    pieces text[] := p_pieces;
+    fence text;
+    target text[];
+begin
+    for i in 2 .. cardinality(pieces) by 2 loop
+        if left(pieces[i], 4) ~* 'http' then
+            if fence is null then
+                pieces[i] := autopost.bare_url(pieces[i], p_parameters, p_hosts, '&',
+                    case when p_markdown then coalesce(substring(pieces[i - 1] from '[*_~]+$'), '') || '\\' else '' end);
+            end if;
+        elsif pieces[i] = fence then
+            fence := null;
+        elsif fence is null and (left(pieces[i], 1) = '`' or left(pieces[i], 1) = E'\n')
+              and array_position(pieces, pieces[i], i + 1) is not null then
+            fence := pieces[i];
+        elsif fence is null and pieces[i] ~ '^\[.*>$' then
+            target := regexp_match(pieces[i], '^(.*\(<)([^<>]*)>$');
+            pieces[i] := target[1] || autopost.tagged_url(target[2], p_parameters, p_hosts, '&') || '>';
+        end if;
+    end loop;
+    return pieces;
+end $_$;
 
 CREATE FUNCTION autopost.rotate_endpoint(p_workspace_id text, p_endpoint_id text, p_secret_hash text, p_now timestamp with time zone DEFAULT now()) RETURNS text
     LANGUAGE plpgsql
@@ -1380,6 +2829,67 @@ CREATE FUNCTION autopost.routes_to(p_filter jsonb, p_tags text[], p_tags_json js
         and not coalesce((p_filter -> 'exclude') ?| p_tags, false) end
 $$;
 
+CREATE FUNCTION autopost.save_template(p_workspace_id text, p_template_id text, p_body text, p_defaults jsonb DEFAULT '{}'::jsonb, p_parse_mode text DEFAULT 'None'::text, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    problem constant text := case when coalesce(p_template_id, '') !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'
+        then 'id: must have 1 to 64 letters, digits, "_", "." or "-"'
+        else autopost.template_problem(p_body, coalesce(p_defaults, '{}'), p_parse_mode) end;
+    newest autopost.templates;
+begin
+    if problem is not null then
+        raise exception 'invalid template %: %', p_template_id, problem
+            using errcode = 'VP001', detail = json_build_array(problem)::text;
+    elsif not exists (select from core.workspaces w where w.workspace_id = p_workspace_id) then
+        raise exception 'no workspace %', p_workspace_id using errcode = 'VN001';
+    end if;
+    loop
+        select t.* into newest from autopost.templates t
+        where t.workspace_id = p_workspace_id and t.template_id = p_template_id
+        order by t.version desc limit 1;
+        if (newest.body, newest.defaults, newest.parse_mode) = (p_body, coalesce(p_defaults, '{}'), p_parse_mode) then
+            return newest.version;
+        end if;
+        -- Somebody else's version may have come since: then this one is compared with it and comes after it.
+        insert into autopost.templates as t (workspace_id, template_id, version, body, defaults, created_at, parse_mode)
+        values (p_workspace_id, p_template_id, coalesce(newest.version, 0) + 1, p_body, coalesce(p_defaults, '{}'), p_now, p_parse_mode)
+        on conflict (workspace_id, template_id, version) do nothing
+        returning t.version into newest.version;
+        if found then
+            return newest.version;
+        end if;
+    end loop;
+end $_$;
+
+CREATE FUNCTION autopost.schedule_conflicts(p_workspace_id text, p_gap interval DEFAULT NULL::interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(channel_id text, first_delivery_id uuid, first_message_id uuid, first_at timestamp with time zone, second_delivery_id uuid, second_message_id uuid, second_at timestamp with time zone, gap interval, minimum interval)
+    LANGUAGE sql STABLE
+    AS $$
+    with usual as materialized (
+        select (select p.min_gap from autopost.policies p where p.workspace_id = p_workspace_id) as min_gap
+    ), channel as materialized (
+        select c as row, c.channel_id, coalesce(p_gap, c.min_gap, usual.min_gap) as minimum
+        from autopost.channels c, usual
+        where c.workspace_id = p_workspace_id and coalesce(p_gap, c.min_gap, usual.min_gap) is not null
+    ), post as (
+        select d.channel_id, d.delivery_id, d.message_id, autopost.goes_at(d, c.row, p_now) as at, c.minimum, true as waits
+        from channel c
+        join autopost.deliveries d on d.workspace_id = p_workspace_id and d.channel_id = c.channel_id
+        where d.status in ('queued', 'claimed', 'retry') and d.held_at is null
+        union all
+        select e.channel_id, e.delivery_id, e.message_id, e.ts, c.minimum, false
+        from channel c
+        join autopost.events e on e.workspace_id = p_workspace_id and e.channel_id = c.channel_id
+        where e.action = 'sent' and e.ts > p_now - c.minimum
+    ), neighbours as (
+        select p.*, lag(p.delivery_id) over w as before_id, lag(p.message_id) over w as before_message_id, lag(p.at) over w as before_at
+        from post p window w as (partition by p.channel_id order by p.at, p.delivery_id)
+    )
+    select n.channel_id, n.before_id, n.before_message_id, n.before_at, n.delivery_id, n.message_id, n.at, n.at - n.before_at, n.minimum
+    from neighbours n where n.waits and n.at - n.before_at < n.minimum
+    order by n.at, n.channel_id, n.delivery_id
+$$;
+
 CREATE FUNCTION autopost.schedule_retry(p_workspace_id text, p_delivery_id uuid, p_next_retry_at timestamp with time zone, p_error_json jsonb, p_lease integer DEFAULT NULL::integer, p_now timestamp with time zone DEFAULT now()) RETURNS text
     LANGUAGE sql
     AS $$
@@ -1394,8 +2904,21 @@ CREATE FUNCTION autopost.send_mode_problem(p_send_mode text, p_payload jsonb) RE
     AS $$
     select case
         when p_send_mode = 'media' and p_payload ->> 'type' = 'text' then 'this channel takes media only, and the post is text'
-        when p_send_mode = 'text' and p_payload ->> 'type' = 'media' then 'this channel takes text only, and the post has media' end
+        when p_send_mode = 'text' and p_payload ? 'media' then 'this channel takes text only, and the post has media' end
 $$;
+
+CREATE FUNCTION autopost.sent_as(p_platform text, p_item jsonb, p_settings jsonb, p_own jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select case
+        when p_platform = 'telegram' and p_item ->> 'type' = 'image' and p_settings ->> 'large_image' = 'document'
+             and autopost.photo_problem(p_item, p_own) is not null then 'file'
+        when p_platform = 'max' and p_item ->> 'type' = 'animation' then
+            case when coalesce(p_item ->> 'content_type' = 'image/gif',
+                               coalesce(p_item ->> 'file_name', split_part(p_item ->> 'url', '?', 1), '') !~* '[.](mp4|webm|mov)$')
+                 then 'image' else 'video' end
+        else p_item ->> 'type' end
+$_$;
 
 CREATE FUNCTION autopost.settle_awaited(p_workspace_id text, p_results jsonb, p_now timestamp with time zone) RETURNS uuid[]
     LANGUAGE sql
@@ -1527,6 +3050,61 @@ begin
     return case verdict when 'current' then 'sent' when 'repeat' then 'duplicate' else verdict end;
 end $$;
 
+CREATE FUNCTION autopost.shown_value(p_value jsonb) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+begin
+    return case jsonb_typeof(p_value)
+        when 'array' then (select string_agg(e #>> '{}', ', ' order by n)
+                           from jsonb_array_elements(p_value) with ordinality x (e, n)
+                           where jsonb_typeof(e) in ('string', 'number'))
+        when 'object' then null
+        else nullif(p_value, 'false') #>> '{}' end;
+end $$;
+
+CREATE FUNCTION autopost.shut_window_opens(p_channel autopost.channels, p_at timestamp with time zone, p_planned timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select case when p_channel.window_mode = 'windowed' and not autopost.window_open(p_channel.posting_window, p_channel.timezone, p_at)
+                then coalesce(autopost.next_open(p_channel.posting_window, p_channel.timezone, greatest(p_at, p_planned)), 'infinity') end
+$$;
+
+CREATE FUNCTION autopost.skeleton_problem(p_body text, p_parse_mode text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+declare
+    names text[] := '{}';
+    texts text[] := '{""}';
+    problem text;
+    p record;
+begin
+    for p in select kind, piece from autopost.template_pieces(p_body) loop
+        if p.kind = 'open' then
+            names := names || p.piece;
+            texts := texts || E'\x03'::text;
+        elsif p.kind = 'close' then
+            if p.piece is distinct from names[cardinality(names)] then
+                return format('{{/%s}} closes nothing', p.piece)
+                       || coalesce('; {{#' || names[cardinality(names)] || '}} is open', '');
+            end if;
+            problem := autopost.markup_problem(texts[cardinality(texts)], p_parse_mode);
+            if problem is not null then
+                return format('in the section %s: %s', p.piece, problem);
+            end if;
+            names := trim_array(names, 1);
+            texts := trim_array(texts, 2) || (texts[cardinality(texts) - 1] || texts[cardinality(texts)] || E'\x03');
+        else
+            texts[cardinality(texts)] := texts[cardinality(texts)] || case when p.kind = 'literal' then p.piece
+                when p.piece in ('text', 'links', 'tags') then E'\x02' else E'\x01' end;
+        end if;
+        if cardinality(names) > 8 then
+            return 'sections are nested more than 8 deep';
+        end if;
+    end loop;
+    return coalesce('{{#' || names[cardinality(names)] || '}} is never closed',
+                    autopost.markup_problem(texts[1], p_parse_mode));
+end $$;
+
 CREATE FUNCTION autopost.start_sends(p_workspace_id text, p_run_id text, p_delivery_ids uuid[], p_now timestamp with time zone) RETURNS TABLE(delivery_id uuid, lease integer, attempt integer, message_id uuid, trace_id uuid, channel_id text, platform text, target_id text, auth_ref text, rate_group text, settings jsonb, rendered_text text, render_meta jsonb, payload jsonb)
     LANGUAGE sql
     AS $$
@@ -1565,10 +3143,54 @@ CREATE FUNCTION autopost.start_sends(p_workspace_id text, p_run_id text, p_deliv
     order by s.not_before, s.created_at
 $$;
 
+CREATE FUNCTION autopost.stays_inside(p_piece text, p_inside boolean, p_mode text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select case p_mode
+        when 'HTML' then p_piece ~ '<[^<>]*$' or p_inside and position('>' in p_piece) = 0
+        when 'Markdown' then p_piece ~ '\]\(<?[^()<>\s]*$' or p_inside and p_piece !~ '[)>\s]'
+        else false end
+$_$;
+
 CREATE FUNCTION autopost.step_of(p_rate_rps double precision) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     select case when p_rate_rps > 0 then make_interval(secs => least(ceil(1e6 / p_rate_rps) / 1e6, 3155760000)) end
+$$;
+
+CREATE FUNCTION autopost.store_origin(p_workspace_id text, p_blob jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS text
+    LANGUAGE sql
+    AS $$
+    insert into autopost.media_origin as o
+        (workspace_id, blob_ref, origin_url, sha256, content_type, size_bytes, file_name, meta, last_seen_at, created_at)
+    values (p_workspace_id, p_blob ->> 'blob_ref', p_blob ->> 'origin_url', p_blob ->> 'sha256', p_blob ->> 'content_type',
+            (p_blob ->> 'size_bytes')::bigint, p_blob ->> 'file_name',
+            jsonb_strip_nulls(jsonb_build_object('width', p_blob -> 'width', 'height', p_blob -> 'height')), p_now, p_now)
+    on conflict (workspace_id, blob_ref) do update
+    set origin_url = excluded.origin_url, content_type = excluded.content_type, size_bytes = excluded.size_bytes,
+        file_name = coalesce(o.file_name, excluded.file_name), meta = excluded.meta,
+        last_seen_at = greatest(o.last_seen_at, p_now), deleted_at = null
+    returning o.blob_ref
+$$;
+
+CREATE FUNCTION autopost.style_of(p_workspace_id text, p_channel autopost.channels) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select jsonb_strip_nulls(jsonb_build_object(
+        'long_text', nullif(p_channel.settings ->> 'long_text', 'refuse'),
+        'large_image', p_channel.settings -> 'large_image',
+        'utm', case when jsonb_typeof(p_channel.settings -> 'utm') = 'object' then (
+            select jsonb_object_agg(u.key, replace(replace(u.value, '{channel}', p_channel.channel_id), '{platform}', p_channel.platform))
+            from jsonb_each_text((p_channel.settings -> 'utm') - 'only_hosts') u where u.value <> '') end,
+        'only_hosts', p_channel.settings #> '{utm,only_hosts}',
+        'template', p_channel.template_ref, 'template_version', p_channel.template_ref || '@' || t.version,
+        'body', t.body, 'defaults', t.defaults, 'template_mode', t.parse_mode,
+        'channel', case when autopost.uses_channel(t.body) then autopost.channel_values(
+            p_channel.channel_id, p_channel.title, p_channel.target_id, p_channel.settings) end))
+    from (select) one
+    left join lateral (
+        select t.* from autopost.templates t
+        where t.workspace_id = p_workspace_id and t.template_id = p_channel.template_ref order by t.version desc limit 1) t on true
 $$;
 
 CREATE FUNCTION autopost.sweep_claimed(p_workspace_id text, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now()) RETURNS integer
@@ -1579,11 +3201,15 @@ declare
     swept integer;
 begin
     with stale as (
-        select d.delivery_id, c.enabled and coalesce(c.paused_until, '-infinity') <= p_now as open
+        select d.delivery_id, shut.reason
         from autopost.deliveries d
-        join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+        join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id,
+        lateral (select case when not c.enabled then 'channel_disabled' when c.paused_until > p_now then 'channel_paused'
+                             when c.window_mode <> 'windowed' then null
+                             when not autopost.window_open(c.posting_window, c.timezone, p_now) then 'window_closed' end as reason
+                 offset 0) shut
         where d.workspace_id = p_workspace_id and d.status = 'claimed'
-          and (not c.enabled or c.paused_until > p_now
+          and (shut.reason is not null
                or (d.not_before <= p_now and d.claimed_at < p_now - policy.claimed_lease
                    and not (select count(*) >= c.max_parallel and max(s.sending_started_at) >= p_now - policy.sending_lease
                             from autopost.deliveries s where s.workspace_id = d.workspace_id
@@ -1595,15 +3221,42 @@ begin
         set status = 'queued', not_before = coalesce(d.scheduled_for, d.created_at), claimed_at = null, claim_token = null, updated_at = p_now
         from stale s
         where d.workspace_id = p_workspace_id and d.delivery_id = s.delivery_id
-        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, s.open
+        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, s.reason
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, result, meta)
         select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now,
-               case when m.open then 'claimed_lease_expired' else 'claim_released' end, m.attempt,
-               case when m.open then 'error' else 'ok' end, jsonb_build_object('trace_id', m.trace_id)
+               case when m.reason is null then 'claimed_lease_expired' else 'claim_released' end, m.attempt,
+               case when m.reason is null then 'error' else 'ok' end,
+               jsonb_strip_nulls(jsonb_build_object('trace_id', m.trace_id, 'reason', m.reason))
         from moved m
     )
     select count(*) into swept from moved;
+    return swept;
+end $$;
+
+CREATE FUNCTION autopost.sweep_media(p_workspace_id text, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    orphan record;
+    swept integer := 0;
+begin
+    for orphan in
+        select w.message_id, j.status, j.last_error
+        from (select distinct d.message_id from autopost.deliveries d
+              where d.workspace_id = p_workspace_id and d.status = 'queued' and d.not_before = 'infinity'
+                and not exists (select from ops.jobs u where u.workspace_id = p_workspace_id and u.kind = 'media.fetch'
+                                and u.unique_key = autopost.fetch_key(d.message_id) and u.status in ('waiting', 'retry', 'running'))
+              limit p_limit) w
+        left join lateral ops.latest_job(p_workspace_id, 'media.fetch', autopost.fetch_key(w.message_id)) j on true
+    loop
+        if orphan.status in ('dead', 'cancelled') then
+            swept := swept + autopost.media_failed(p_workspace_id, orphan.message_id,
+                coalesce('the media could not be fetched: ' || (orphan.last_error ->> 'message'), 'the fetch of the media was given up'), p_now);
+        else
+            swept := swept + autopost.ask_for_media(p_workspace_id, array[orphan.message_id], p_now);
+        end if;
+    end loop;
     return swept;
 end $$;
 
@@ -1659,6 +3312,83 @@ begin
     select count(*) into swept from moved;
     return swept;
 end $$;
+
+CREATE FUNCTION autopost.sweep_windows(p_workspace_id text, p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE sql
+    AS $$
+    select coalesce(sum(autopost.replan_channel(p_workspace_id, open.channel_id, 'sweep', p_now)), 0)::integer
+    from (select c.channel_id from autopost.channels c
+          where c.workspace_id = p_workspace_id and c.posting_window is not null
+            and exists (select from autopost.deliveries d
+                        where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id
+                          and d.status in ('queued', 'retry') and d.held_at is null
+                          and d.not_before > p_now and d.not_before < 'infinity' and coalesce(d.scheduled_for, p_now) <= p_now)
+            and case c.window_mode when 'windowed' then autopost.window_open(c.posting_window, c.timezone, p_now) else true end
+          order by c.channel_id limit p_limit) open
+$$;
+
+CREATE FUNCTION autopost.tagged_url(p_url text, p_parameters text[], p_hosts text[], p_amp text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+    fragment integer := position('#' in p_url);
+    base text;
+    query text;
+    parameter text;
+begin
+    if p_url is null or p_parameters is null or p_parameters = '{}' or p_url !~* '^https?://[^/?#]' then
+        return p_url;
+    end if;
+    if fragment > 0 and p_amp <> '&' and position('&#' in p_url) > 0 then
+        fragment := (char_length(substring(p_url from '^(?:[^#]|&#(?=x?[0-9A-Fa-f]+;)|&#(?=X[0-9A-Fa-f]+;))*')) + 1) % (char_length(p_url) + 1);
+    end if;
+    base := case when fragment > 0 then left(p_url, fragment - 1) else p_url end;
+    if position('?' in base) > 0 then
+        query := substr(base, position('?' in base));
+        base := left(base, position('?' in base) - 1);
+    end if;
+    if p_hosts is not null and not autopost.is_host_of(base, p_hosts) then
+        return p_url;
+    end if;
+    foreach parameter in array p_parameters loop
+        if position('utm_' in lower(query)) > 0 and query ~* ('[?&;]' || split_part(parameter, '=', 1) || '(?![A-Za-z0-9_.~%-])') then
+            continue;
+        end if;
+        query := case when query is null then '?' when right(query, 1) in ('?', '&') or right(query, 5) = '&amp;' then query
+                      else query || p_amp end || parameter;
+    end loop;
+    return base || case when query <> '' and position('/' in substr(base, 9)) = 0 then '/' else '' end
+           || coalesce(query, '') || case when fragment > 0 then substr(p_url, fragment) else '' end;
+end $$;
+
+CREATE FUNCTION autopost.tags_warning(p_stored autopost.stored, p_tags text[]) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when p_stored.tags <> p_tags then 'the same post came before with other tags; it is routed by those' end
+$$;
+
+CREATE FUNCTION autopost.take_items(p_workspace_id text, p_source_id text, p_run_id uuid, p_items jsonb, p_now timestamp with time zone) RETURNS autopost.pulled[]
+    LANGUAGE sql
+    AS $$
+    with item as (
+        select distinct on (i.item ->> 'key') i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n)
+        order by i.item ->> 'key', i.n
+    ), fresh as materialized (
+        select i.item, i.n, case when i.item ? 'problem' then 'invalid' when i.item ? 'skip' then 'skipped' else 'taken' end as outcome
+        from item i
+        where not exists (select from autopost.pull_items p where p.workspace_id = p_workspace_id and p.source_id = p_source_id
+                          and p.item_hash = core.sha256_hex(i.item ->> 'key'))
+    ), post as materialized (
+        select f.n, row_number() over (order by f.n)::integer as place, f.item -> 'payload' as payload from fresh f where f.outcome = 'taken'
+    ), done as materialized (
+        select b.* from autopost.enqueue_batch(p_workspace_id, null, 'pull', array(select p.payload from post p order by p.place),
+                                               p_now, p_run_id) b
+    )
+    select coalesce(array_agg((f.item ->> 'key', case when d.outcome = 'invalid' then 'invalid' else f.outcome end, d.message_id,
+        coalesce(d.enqueued, 0), coalesce(d.suppressed, 0), coalesce(d.failed, 0), coalesce(d.media_pending, 0),
+        coalesce(f.item ->> 'problem', f.item ->> 'skip', array_to_string(d.problems, '; ')))::autopost.pulled order by f.n), '{}')
+    from fresh f left join post p on p.n = f.n left join done d on d.item = p.place
+$$;
 
 CREATE FUNCTION autopost.take_receipts(p_workspace_id text, p_endpoint_id text, p_kind text, p_posts autopost.incoming[], p_now timestamp with time zone) RETURNS SETOF integer
     LANGUAGE plpgsql
@@ -1732,11 +3462,132 @@ begin
     return turn;
 end $$;
 
+CREATE FUNCTION autopost.take_upload(p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_token uuid, p_lease interval, p_now timestamp with time zone DEFAULT now(), OUT state text, OUT handle text) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    known autopost.media_blobs;
+begin
+    insert into autopost.media_blobs (workspace_id, blob_ref, provider, auth_ref, sent_as, created_at, updated_at)
+    values (p_workspace_id, p_blob_ref, p_provider, p_auth_ref, p_sent_as, p_now, p_now) on conflict do nothing;
+    select * into known from autopost.media_blobs b
+    where b.workspace_id = p_workspace_id and b.blob_ref = p_blob_ref and b.provider = p_provider and b.auth_ref = p_auth_ref and b.sent_as = p_sent_as
+    for no key update;
+    handle := case when known.expires_at > p_now or known.expires_at is null then known.file_id end;
+    if exists (select from core.credential_bindings c where c.workspace_id = p_workspace_id and c.platform = p_provider
+               and c.auth_ref = p_auth_ref and c.rotated_at + autopost.token_grace() >= known.updated_at) then
+        handle := null;
+    end if;
+    state := case when handle is not null then 'ready'
+                  when known.taken_until > p_now and known.taken_by <> p_token then 'wait' else 'yours' end;
+    if state = 'yours' then
+        update autopost.media_blobs b
+        set taken_by = p_token, taken_until = p_now + p_lease, file_id = null, expires_at = null,
+            updated_at = case when known.taken_by = p_token then known.updated_at else p_now end
+        where b.workspace_id = p_workspace_id and b.blob_ref = p_blob_ref and b.provider = p_provider and b.auth_ref = p_auth_ref and b.sent_as = p_sent_as;
+    end if;
+end $$;
+
+CREATE FUNCTION autopost.template_mode(p_template_mode text, p_text_mode text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when p_template_mode = 'None' then coalesce(p_text_mode, 'None')
+                when coalesce(p_text_mode, 'None') in ('None', p_template_mode) then p_template_mode end
+$$;
+
+CREATE FUNCTION autopost.template_pieces(p_body text) RETURNS TABLE(kind text, piece text)
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+declare
+    parts constant text[] := string_to_array(p_body, '{{');
+    left_over integer := cardinality(parts);
+    as_it_is boolean := true;  -- what stands before the first braces, and behind doubled ones
+    closed integer;
+    part text;
+    inner_text text;
+begin
+    foreach part in array parts loop
+        left_over := left_over - 1;
+        closed := position('}}' in part);
+        inner_text := case when closed > 0 and not as_it_is then btrim(left(part, closed - 1), E' \t\n') end;
+        if as_it_is then
+            kind := 'literal';
+            piece := part;
+            as_it_is := false;
+        elsif inner_text ~ '^[#/]?[ \t\n]*[\w.-]+$' then
+            kind := case left(inner_text, 1) when '#' then 'open' when '/' then 'close' else 'value' end;
+            piece := ltrim(inner_text, E'#/ \t\n');
+            return next;
+            kind := 'literal';
+            piece := substr(part, closed + 2);
+        elsif part = '' and left_over > 0 then
+            kind := 'literal';
+            piece := '{{';
+            as_it_is := true;
+        else
+            kind := 'fault';
+            piece := '{{' || substring(part from '^[^{}\n]{0,40}(?:\}\})?');
+        end if;
+        if piece <> '' then
+            return next;
+        end if;
+    end loop;
+end $_$;
+
+CREATE FUNCTION autopost.template_problem(p_body text, p_defaults jsonb, p_parse_mode text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case
+        when p_parse_mode is null or p_parse_mode not in ('HTML', 'Markdown', 'None')
+            then 'parse_mode: must be HTML, Markdown or None'
+        when octet_length(p_body) > 16384 then format('body: has %s bytes, at most 16384 are allowed', octet_length(p_body))
+        when p_body ~ '[\x01-\x08]' then 'body: contains control characters'
+        else coalesce(autopost.defaults_problem(coalesce(p_defaults, '{}')),
+                      'body: ' || coalesce(autopost.names_problem(coalesce(p_body, ''), coalesce(p_defaults, '{}')),
+                                           autopost.skeleton_problem(p_body, p_parse_mode))) end
+$$;
+
+CREATE FUNCTION autopost.template_value(p_name text, p_values jsonb, p_defaults jsonb) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+    value text;
+begin
+    if p_name = 'link' then
+        value := p_values -> 'links' ->> 0;
+    elsif p_name = 'links' then
+        value := (select string_agg(link, E'\n' order by n)
+                  from jsonb_array_elements_text(autopost.array_of(p_values, 'links')) with ordinality x (link, n));
+    elsif p_name = 'tags' then
+        value := (select string_agg('#' || regexp_replace(tag, '\W+', '_', 'g'), ' ' order by n)
+                  from jsonb_array_elements_text(autopost.array_of(p_values, 'tags')) with ordinality x (tag, n));
+    elsif p_name <> 'text' then
+        value := autopost.shown_value(p_values -> split_part(p_name, '.', 1) -> split_part(p_name, '.', 2));
+    end if;
+    value := coalesce(autopost.normalize_text(value), '');
+    return case when value <> '' then value else coalesce(autopost.normalize_text(p_defaults ->> p_name), '') end;
+end $$;
+
+CREATE FUNCTION autopost.template_values(p_payload jsonb, p_tags text[], p_source jsonb, p_channel jsonb DEFAULT '{}'::jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select jsonb_build_object('text', p_payload -> 'text', 'links', autopost.array_of(p_payload, 'links'),
+                              'tags', coalesce(to_jsonb(p_tags), '[]'), 'source', p_source, 'channel', p_channel)
+$$;
+
+CREATE FUNCTION autopost.template_variables(p_body text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select coalesce(array_agg(distinct p.piece order by p.piece), '{}')
+    from autopost.template_pieces(p_body) p where p.kind in ('value', 'open', 'close')
+$$;
+
 CREATE FUNCTION autopost.text_length(p_platform text, p_text text, p_parse_mode text) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select autopost.utf16_length(
-        case p_platform when 'max' then p_text else autopost.visible_text(p_text, p_parse_mode) end)
+    select case when p_platform = 'max' and p_parse_mode = 'HTML' then autopost.max_html_length(p_text)
+                when p_platform = 'max' and p_parse_mode = 'Markdown' then autopost.max_markdown_length(p_text)
+                else autopost.utf16_length(autopost.visible_text(p_text, p_parse_mode)) end
 $$;
 
 CREATE FUNCTION autopost.text_limit(p_platform text) RETURNS integer
@@ -1745,12 +3596,69 @@ CREATE FUNCTION autopost.text_limit(p_platform text) RETURNS integer
     select case p_platform when 'telegram' then 4096 when 'max' then 4000 end
 $$;
 
+CREATE FUNCTION autopost.timezone_problem(p_timezone text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select case when p_timezone is null or p_timezone in ('UTC', 'GMT') then null else (
+        select case when bool_or(z.name = p_timezone) then null else format('timezone: %s is not a zone of the IANA database; %s',
+                   to_json(left(p_timezone, 64)), coalesce('did you mean ' || min(z.name) || '?', 'write it as Europe/Moscow')) end
+        from pg_catalog.pg_timezone_names z
+        where z.name like '%/%' and z.name !~ '^(posix|right)/'
+          and lower(replace(p_timezone, ' ', '_')) in (lower(z.name), lower(regexp_replace(z.name, '^.*/', '')))) end
+$$;
+
+CREATE FUNCTION autopost.token_grace() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select interval '10 seconds' $$;
+
 CREATE FUNCTION autopost.unknown_channels(p_workspace_id text, p_only text[]) RETURNS text
     LANGUAGE sql STABLE
     AS $$
     select 'no such channel: ' || string_agg(o.id, ', ' order by o.id)
     from unnest(p_only) o (id)
     where not exists (select from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = o.id)
+$$;
+
+CREATE FUNCTION autopost.unseen_items(p_workspace_id text, p_source_id text, p_keys text[]) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+    select k.key from unnest(p_keys) k (key)
+    where not exists (select from autopost.pull_items i where i.workspace_id = p_workspace_id and i.source_id = p_source_id
+                      and i.item_hash = core.sha256_hex(k.key))
+$$;
+
+CREATE FUNCTION autopost.unused_character(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select chr(n) from generate_series(1, 31) n where position(chr(n) in p_text) = 0 order by n limit 1
+$$;
+
+CREATE FUNCTION autopost.unwanted_reason(p_channel autopost.channels, p_post autopost.stored) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select case
+        when not p_channel.enabled then 'the channel is disabled'
+        when p_channel.channel_id <> all (coalesce(p_post.only_channels, array[p_channel.channel_id])) then 'the post names other channels'
+        when (p_channel.route_filter -> 'exclude') ?| p_post.tags
+            then format('its route_filter excludes %s', (select string_agg(t, ', ' order by t) from unnest(p_post.tags) t
+                                                          where p_channel.route_filter -> 'exclude' ? t))
+        else format('its route_filter wants %s %s, and the post has %s',
+                    case when not coalesce(to_jsonb(p_post.tags) @> (p_channel.route_filter -> 'include_all'), true) then 'all of' else 'one of' end,
+                    (select string_agg(t, ', ') from jsonb_array_elements_text(p_channel.route_filter -> case
+                        when not coalesce(to_jsonb(p_post.tags) @> (p_channel.route_filter -> 'include_all'), true)
+                        then 'include_all' else 'include_any' end) t),
+                    coalesce(nullif(array_to_string(p_post.tags, ', '), ''), 'no tags'))
+    end
+$$;
+
+CREATE FUNCTION autopost.unwanted_warning(p_workspace_id text, p_raw jsonb, p_now timestamp with time zone) RETURNS text[]
+    LANGUAGE sql STABLE
+    AS $$
+    select case when count(*) > 0 then array['not for ' || string_agg(c.channel_id || ': ' || autopost.unwanted_reason(c, s), '; ' order by c.channel_id)]
+                else '{}' end
+    from autopost.as_stored(p_workspace_id, p_raw, p_now) s
+    join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = any (s.only_channels)
+    where not (c.enabled and autopost.routes_to(c.route_filter, s.tags, to_jsonb(s.tags)))
 $$;
 
 CREATE FUNCTION autopost.upsert_messages(p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamp with time zone) RETURNS autopost.stored[]
@@ -1765,12 +3673,29 @@ CREATE FUNCTION autopost.upsert_messages(p_workspace_id text, p_posts autopost.i
         on conflict (workspace_id, hash_version, content_hash) do update
         set last_seen_at = excluded.last_seen_at, last_ingest_run_id = excluded.last_ingest_run_id,
             seen_count = m.seen_count + 1
-        returning m.message_id, m.content_hash, m.tags, m.xmax = 0 as is_new
+        returning m.message_id, m.content_hash, m.tags, m.payload, m.source, m.xmax = 0 as is_new
     )
-    select coalesce(array_agg((p.item, u.message_id, u.is_new, p.payload, p.content_hash, u.tags, p.trace_id, p.created_at,
+    select coalesce(array_agg((p.item, u.message_id, u.is_new, u.payload, p.content_hash, u.tags, p.trace_id, p.created_at,
         case when jsonb_typeof(p.raw -> 'channels') = 'array'
-             then array(select jsonb_array_elements_text(p.raw -> 'channels')) end)::autopost.stored order by p.item), '{}')
+             then array(select jsonb_array_elements_text(p.raw -> 'channels')) end,
+        (p.raw ->> 'scheduled_for')::timestamptz, u.source)::autopost.stored order by p.item), '{}')
     from upserted u join unnest(p_posts) p on p.content_hash = u.content_hash
+$$;
+
+CREATE FUNCTION autopost.url_encode(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+    select case when p_text ~ '^[A-Za-z0-9_.-]*$' then regexp_replace(p_text, '\.$', '%2E') else (
+        select regexp_replace(string_agg(case when chr(b) ~ '[A-Za-z0-9_.-]' and b < 128 then chr(b)
+                   else '%' || upper(lpad(to_hex(b), 2, '0')) end, '' order by i), '\.$', '%2E')
+        from (select i, get_byte(convert_to(p_text, 'UTF8'), i) as b
+              from generate_series(0, octet_length(p_text) - 1) i) bytes) end
+$_$;
+
+CREATE FUNCTION autopost.uses_channel(p_body text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select exists (select from unnest(autopost.template_variables(p_body)) v where v like 'channel.%')
 $$;
 
 CREATE FUNCTION autopost.utf16_length(p_text text) RETURNS integer
@@ -1778,6 +3703,16 @@ CREATE FUNCTION autopost.utf16_length(p_text text) RETURNS integer
     AS $$
     select char_length(p_text) + regexp_count(p_text, '[\U00010000-\U0010FFFF]')
 $$;
+
+CREATE FUNCTION autopost.utm_parameters(p_utm jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+    select coalesce(array_agg(name || '=' || autopost.url_encode(value)
+               order by array_position('{utm_source,utm_medium,utm_campaign,utm_term,utm_content}', name), name), '{}')
+    from (select case when key like 'utm\_%' then key else 'utm_' || key end as name, value
+          from jsonb_each_text(case jsonb_typeof(p_utm) when 'object' then p_utm else '{}' end)
+          where key <> 'only_hosts' and key ~ '^\w+$' and value <> '') u
+$_$;
 
 CREATE FUNCTION autopost.validation_error(p_reason text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1808,24 +3743,33 @@ CREATE FUNCTION autopost.value_problems(p_raw jsonb) RETURNS text[]
              then 'links: each must be an http or https address' end,
         case when autopost.array_of(p_raw, 'buttons') <> '[]'
              then autopost.button_problem(autopost.array_of(p_raw, 'buttons')) end,
-        case when jsonb_array_length(autopost.array_of(p_raw, 'media')) > 0
-             then 'media: not supported yet' end,
-        case when p_raw ->> 'scheduled_for' is not null then 'scheduled_for: not supported yet' end,
+        case when autopost.array_of(p_raw, 'media') <> '[]'
+             then autopost.media_problem(autopost.array_of(p_raw, 'media')) end,
+        -- A moment with its offset is the same one whatever the session's time zone is.
+        case when p_raw ->> 'scheduled_for' !~ '^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)$'
+                  or not pg_input_is_valid(p_raw ->> 'scheduled_for', 'timestamptz')
+             then 'scheduled_for: must be a moment with its offset, like 2027-01-31T09:00:00+03:00' end,
         case when coalesce(btrim(p_raw ->> 'text', E' \t\r\n\u00a0'), '') = ''
                   and jsonb_array_length(autopost.array_of(p_raw, 'links')) = 0
-             then 'text: a post needs text or links' end
+                  and jsonb_array_length(autopost.array_of(p_raw, 'media')) = 0
+             then 'text: a post needs text, links or media' end
     ], null)
 $_$;
 
 CREATE FUNCTION autopost.visible_text(p_text text, p_parse_mode text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
-    select case p_parse_mode
-        when 'HTML' then regexp_replace(regexp_replace(p_text, '<[^<>]*>', '', 'g'),
-                             '&(?:[A-Za-z]+|#[0-9]+|#[xX][0-9A-Fa-f]+);', '.', 'g')
-        when 'Markdown' then regexp_replace(regexp_replace(p_text, '\[([^][]*)\]\([^()\s]*\)', '\1', 'g'),
-                             '\*\*|__|~~|\+\+|\^\^|`+', '', 'g')
-        else p_text end
+    select case p_parse_mode when 'HTML' then autopost.without_entities(autopost.without_tags(p_text))
+                             when 'Markdown' then autopost.without_entities(autopost.without_marks(p_text))
+                             else p_text end
+$$;
+
+CREATE FUNCTION autopost.warnings_of(p_workspace_id text, p_stored autopost.stored, p_tags text[], p_now timestamp with time zone) RETURNS text[]
+    LANGUAGE sql
+    AS $$
+    select array_remove(array[
+        autopost.tags_warning(p_stored, p_tags), autopost.only_warning(p_workspace_id, p_stored),
+        autopost.past_warning(p_stored, p_now), autopost.gap_warning(p_workspace_id, p_stored, p_now)], null)
 $$;
 
 CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(status text, gate text, earliest timestamp with time zone, detail text, gates jsonb)
@@ -1833,7 +3777,9 @@ CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p
     AS $$
     with d as (
         select d.*, c, g, w.status as workspace_status, p.sending_lease,
-               greatest(c.last_begin_at + autopost.step_of(c.rate_rps), g.last_begin_at + autopost.step_of(g.rate_rps)) as paced_until
+               greatest(c.last_begin_at + autopost.step_of(c.rate_rps), g.last_begin_at + autopost.step_of(g.rate_rps)) as paced_until,
+               autopost.shut_window_opens(c, greatest(p_now, d.scheduled_for),
+                   case when d.status = 'queued' and d.not_before < 'infinity' then d.not_before end) as shut_until
         from autopost.deliveries d
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
         join core.workspaces w on w.workspace_id = d.workspace_id
@@ -1850,7 +3796,12 @@ CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p
             ('group_cooldown', (d.g).cooldown_until > p_now, (d.g).cooldown_until, format('the platform asked group %s to wait', (d.c).rate_group)),
             ('retry', d.status = 'retry' and d.next_retry_at > p_now and d.held_at is null, d.next_retry_at,
                 format('attempt %s failed: %s', d.attempt, coalesce(d.last_error ->> 'message', d.last_error ->> 'code'))),
-            ('schedule', d.status in ('queued', 'retry') and d.not_before > p_now, d.not_before, 'it is scheduled for later'),
+            ('media_pending', d.status = 'queued' and d.not_before = 'infinity', 'infinity', 'its media are being fetched'),
+            ('schedule', d.status in ('queued', 'retry') and d.not_before > p_now and d.not_before < 'infinity'
+                    and (d.shut_until is null or d.scheduled_for > p_now),
+                case when d.shut_until is null then d.not_before else d.scheduled_for end, 'it is scheduled for later'),
+            ('window', d.status <> 'sending' and d.shut_until is not null, d.shut_until,
+                format('the posting window of channel %s is closed', d.channel_id)),
             ('slot', d.status = 'claimed' and d.not_before > p_now, d.not_before, 'its slot has not come'),
             ('pace', d.status = 'claimed' and d.paced_until > p_now, d.paced_until, 'the last send of its channel or group began only just now'),
             ('max_parallel', d.status in ('queued', 'claimed', 'retry') and (
@@ -1866,19 +3817,131 @@ CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p
         ) as gate (gate, shut, opens, detail)
         where gate.shut and d.status in ('queued', 'claimed', 'sending', 'retry')
     ), last as (
-        select * from found f order by f.opens desc limit 1
+        select * from found f order by f.opens desc, f.gate = 'window' desc limit 1
+    ), final as (
+        -- A gate may open while the window is closed: then the window is what it waits for after all.
+        select coalesce(last.opens, p_now) as opens, last.gate, last.detail,
+               case when (d.c).window_mode = 'windowed' and coalesce(last.opens, p_now) < 'infinity'
+                    then autopost.next_open((d.c).posting_window, (d.c).timezone, coalesce(last.opens, p_now)) end as window_opens
+        from d left join last on true
     )
-    select d.status, coalesce(last.gate, case when d.status in ('queued', 'claimed', 'retry') then 'none' else d.status end),
-           case when d.status in ('queued', 'claimed', 'sending', 'retry') then nullif(coalesce(last.opens, p_now), 'infinity') end,
-           coalesce(last.detail, case d.status
+    select d.status,
+           case when d.status in ('queued', 'claimed', 'retry') and f.window_opens > f.opens then 'window'
+                else coalesce(f.gate, case when d.status in ('queued', 'claimed', 'retry') then 'none' else d.status end) end,
+           case when d.status in ('queued', 'claimed', 'sending', 'retry') then nullif(greatest(f.opens, f.window_opens), 'infinity') end,
+           case when d.status in ('queued', 'claimed', 'retry') and f.window_opens > f.opens
+                then format('the posting window of channel %s is closed then', d.channel_id)
+                else coalesce(f.detail, case d.status
                when 'sent' then format('sent at %s', d.sent_at)
                when 'deduped' then 'the same content went into this channel before'
                when 'failed_permanent' then d.last_error ->> 'message'
                when 'dead' then format('given up after %s attempts: %s', d.attempt, d.last_error ->> 'message')
-               else 'nothing is in its way: it goes with the next round of the dispatcher' end),
+               else 'nothing is in its way: it goes with the next round of the dispatcher' end) end,
            (select coalesce(jsonb_agg(jsonb_build_object('gate', f.gate, 'opens', nullif(f.opens, 'infinity'), 'detail', f.detail)
                                       order by f.opens desc), '[]') from found f)
-    from d left join last on true
+    from d, final f
+$$;
+
+CREATE FUNCTION autopost.window_change(p_window jsonb, p_timezone text, p_at timestamp with time zone, p_open boolean) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    zone constant text := coalesce(p_timezone, 'UTC');
+    at timestamptz := p_at;
+    steady_until timestamptz;
+    wall timestamp;
+    stretch tsmultirange;
+    hours tsmultirange;
+begin
+    while isfinite(at) and at < p_at + interval '9600 hours' loop
+        steady_until := autopost.clock_steady_until(zone, at);
+        wall := at at time zone zone;
+        stretch := tsmultirange(tsrange(wall, wall + (steady_until - at)));
+        hours := autopost.open_hours(p_window, wall::date - 1, wall::date + 1);
+        stretch := case when p_open then stretch * hours else stretch - hours end;
+        if not isempty(stretch) then
+            return at + (lower(stretch) - wall);
+        end if;
+        -- Two weeks have shown all that comes again, skipped hours or not: what is left are the days that have a date.
+        at := case when at < p_at + interval '360 hours' then steady_until
+                   else greatest(steady_until, autopost.before_dated_day(p_window, wall::date - 2)) end;
+    end loop;
+    return null;
+exception when data_exception then
+    return null;
+end $$;
+
+CREATE FUNCTION autopost.window_closes(p_window jsonb, p_timezone text, p_at timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select case when autopost.window_open(p_window, p_timezone, p_at)
+                then coalesce(autopost.window_change(p_window, p_timezone, p_at, false), 'infinity') end
+$$;
+
+CREATE FUNCTION autopost.window_names_problem(p_window jsonb) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(
+        (select format('posting_window: unknown day %s; known are mon, tue, wed, thu, fri, sat, sun, weekdays, weekend, daily, except',
+                       to_json(left(min(d.day), 32)))
+         from jsonb_object_keys(p_window) d (day)
+         where d.day <> all ('{mon,tue,wed,thu,fri,sat,sun,weekdays,weekend,daily,except}')
+         having count(*) > 0),
+        case when not p_window ? 'except' then null
+             when jsonb_typeof(p_window -> 'except') <> 'object'
+             then 'posting_window.except: must name dates and their windows, as {"2027-01-01": []}'
+             else (select case when count(*) > 1000 then 'posting_window.except: at most 1000 dates'
+                               else 'posting_window.except: ' || to_json(left(min(d.day) filter (where not autopost.is_date(d.day)), 32))
+                                    || ' is not a date; write it as 2027-01-31' end
+                   from jsonb_object_keys(p_window -> 'except') d (day)) end)
+$$;
+
+CREATE FUNCTION autopost.window_open(p_window jsonb, p_timezone text, p_at timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    wall timestamp;
+begin
+    wall := p_at at time zone coalesce(p_timezone, 'UTC');
+    return coalesce(autopost.open_hours(p_window, wall::date - 1, wall::date) @> wall, false);
+exception when data_exception then
+    return false;
+end $$;
+
+CREATE FUNCTION autopost.window_problem(p_window jsonb, p_timezone text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(
+        case when p_window is null then 'posting_window: a windowed channel needs one'
+             when jsonb_typeof(p_window) <> 'object'
+             then 'posting_window: must name days and their windows, as {"mon": [["09:00", "18:00"]]}'
+             else coalesce(autopost.window_names_problem(p_window), autopost.window_times_problem(p_window)) end,
+        autopost.timezone_problem(p_timezone))
+$$;
+
+CREATE FUNCTION autopost.window_times_problem(p_window jsonb) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    select coalesce(
+        (select format('posting_window.%s: %s', d.place, t.problem)
+         from (select key as place, value from jsonb_each(p_window - 'except')
+               union all
+               select 'except.' || key, value from jsonb_each(coalesce(p_window -> 'except', '{}'))) d,
+              lateral (select autopost.day_problem(d.value) as problem offset 0) t
+         where t.problem is not null order by d.place limit 1),
+        case when not exists (select from generate_series(0, 6) n
+                              where autopost.windows_of_day(p_window - 'except', date '2027-01-04' + n) <> '[]')
+              and not jsonb_path_exists(p_window, '$.except.*[*]')
+             then 'posting_window: never opens' end)
+$_$;
+
+CREATE FUNCTION autopost.windows_of_day(p_window jsonb, p_day date) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(p_window -> 'except' -> to_char(p_day, 'YYYY-MM-DD'),
+                    p_window -> ('{mon,tue,wed,thu,fri,sat,sun}'::text[])[extract(isodow from p_day)::integer],
+                    p_window -> case when extract(isodow from p_day) < 6 then 'weekdays' else 'weekend' end,
+                    p_window -> 'daily', '[]')
 $$;
 
 CREATE FUNCTION autopost.with_rounds(p_posts autopost.incoming[]) RETURNS autopost.incoming[]
@@ -1888,6 +3951,66 @@ CREATE FUNCTION autopost.with_rounds(p_posts autopost.incoming[]) RETURNS autopo
                               order by p.item), '{}')
     from (select *, row_number() over (partition by content_hash order by item)::integer as nth from unnest(p_posts)) p
 $$;
+
+CREATE FUNCTION autopost.with_utm(p_url text, p_utm jsonb, p_only_hosts text[] DEFAULT NULL::text[]) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select autopost.tagged_url(p_url, autopost.utm_parameters(p_utm), autopost.host_names(p_only_hosts), '&')
+$$;
+
+CREATE FUNCTION autopost.without_entities(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select case when position('&' in p_text) = 0 then p_text
+                else regexp_replace(p_text, '&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});', '.', 'g') end
+$$;
+
+CREATE FUNCTION autopost.without_marks(p_text text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+declare
+    t text := p_text;
+begin
+    if t ~ '[]`~<>#=\\]|[*_]|^[ \t-]|\n' then
+        t := regexp_replace(t, '\]\((?:[^()\n]|\([^()\n]*\))*\)|\]\[[^][]*\]', '', 'g');
+        t := regexp_replace(t, '(^|\n)[ \t>]*\[[^][]*\]:[^\n]*(\n[ \t]+["''(][^\n]*)?|(^|\n)[ \t>]*(```|~~~)[^\n]*|(^|\n)[ \t>]*(=+|-+)[ \t]*(?=\n|$)', E'\n', 'g');
+        t := regexp_replace(t, '(^|\n)([ \t>#+*-]|\d{1,9}[.)][ \t])*', E'\n', 'g');
+        t := regexp_replace(t, '[][*_`~\\<>#]+', '', 'g');
+        t := regexp_replace(regexp_replace(t, '\s*\n\s*', E'\n', 'g'), '[ \t]+', ' ', 'g');
+    end if;
+    return btrim(t, E' \t\n');
+end $_$;
+
+CREATE FUNCTION autopost.without_tags(p_text text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+declare
+    t text := p_text;
+begin
+    if position('<' in t) = 0 then
+        return btrim(t, E' \t\n');
+    end if;
+    t := translate(t, E'\x01\x02\x03\x04\x05\x06', '......');
+    t := regexp_replace(t, '<br\s*/?>((?:<(?!br)[^<>]*>)*)\n?', E'\n\\1', 'gi');
+    if t !~* '<(p|h[1-6]|ul|ol|li|blockquote|pre)[\s>]' then
+        return btrim(regexp_replace(t, '<[^<>]*>', '', 'g'), E' \t\n');
+    end if;
+    t := regexp_replace(t, '<(?:/?p|h[1-6])(?:\s[^<>]*)?>', E'\x02', 'gi');
+    t := regexp_replace(t, '<li(?:\s[^<>]*)?>', E'\x03', 'gi');
+    t := regexp_replace(t, '<(?:blockquote|pre)(?:\s[^<>]*)?>', E'\x04', 'gi');
+    t := regexp_replace(t, '</(?:blockquote|pre)\s*>', E'\x05', 'gi');
+    t := regexp_replace(t, '</h[1-6]\s*>', E'\x06', 'gi');
+    t := regexp_replace(t, '</?(?:ul|ol|li)(?:\s[^<>]*)?>', E'\x01', 'gi');
+    t := regexp_replace(t, '<[^<>]*>', '', 'g');
+    t := regexp_replace(t, '[ \t\n]*\x06', E'\x01', 'g');
+    t := regexp_replace(regexp_replace(t, '\x04[ \t\n\x01\x02\x04]*', E'\x01', 'g'), '[ \t\n\x01\x02]*\x05', E'\x01', 'g');
+    -- An item without a word shows nothing; the dot of another stands behind the newlines.
+    t := regexp_replace(t, '\x03([ \t\n\x01\x02]*)(?=[^ \t\n\x01-\x03])', E'\x01\\1• ', 'g');
+    t := regexp_replace(t, '[ \t\n\x01\x03]*\x02[ \t\n\x01-\x03]*', E'\n\n', 'g');
+    t := regexp_replace(t, '[ \t\n\x01\x03]*\n[ \t]*\n[ \t\n]*[\x01\x03][ \t\n\x01\x03]*|[ \t\n]*[\x01\x03][ \t\n\x01\x03]*\n[ \t]*\n[ \t\n\x01\x03]*', E'\n\n', 'g');
+    t := regexp_replace(t, '[ \t\n]*[\x01\x03][ \t\n\x01\x03]*', E'\n', 'g');
+    return btrim(t, E' \t\n');
+end $$;
 
 CREATE FUNCTION autopost.workspace_place() RETURNS text
     LANGUAGE sql STABLE
@@ -1926,6 +4049,750 @@ CREATE FUNCTION core.uuid7(p_ts timestamp with time zone) RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
     AS $$ select uuidv7(p_ts - clock_timestamp()) $$;
 
+CREATE TABLE ops.job_kinds (
+    workspace_id text NOT NULL,
+    kind text NOT NULL,
+    concurrency integer,
+    max_attempts smallint DEFAULT 5 NOT NULL,
+    backoff_base interval DEFAULT '00:00:02'::interval NOT NULL,
+    backoff_factor double precision DEFAULT 2 NOT NULL,
+    backoff_max interval DEFAULT '00:10:00'::interval NOT NULL,
+    backoff_jitter double precision DEFAULT 0.2 NOT NULL,
+    paused_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT job_kinds_backoff_base_check CHECK ((backoff_base >= '00:00:00'::interval)),
+    CONSTRAINT job_kinds_backoff_factor_check CHECK (((backoff_factor >= (1)::double precision) AND (backoff_factor <= (100)::double precision))),
+    CONSTRAINT job_kinds_backoff_jitter_check CHECK (((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision))),
+    CONSTRAINT job_kinds_backoff_max_check CHECK ((backoff_max >= '00:00:00'::interval)),
+    CONSTRAINT job_kinds_concurrency_check CHECK ((concurrency > 0)),
+    CONSTRAINT job_kinds_max_attempts_check CHECK ((max_attempts > 0))
+)
+WITH (fillfactor='50');
+
+CREATE FUNCTION ops.backoff(p_rules ops.job_kinds, p_attempt integer, p_chance double precision) RETURNS interval
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select (1 + p_rules.backoff_jitter * p_chance) * make_interval(secs => least(
+        extract(epoch from p_rules.backoff_max)::double precision,
+        extract(epoch from p_rules.backoff_base)::double precision * power(p_rules.backoff_factor, least(p_attempt, 100) - 1)))
+$$;
+
+CREATE FUNCTION ops.cancel_job(p_workspace_id text, p_job_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+declare
+    job constant ops.jobs := ops.locked_job(p_workspace_id, p_job_id);
+begin
+    if job.status = 'running' then
+        update ops.jobs j set cancel_requested_at = coalesce(j.cancel_requested_at, p_now)
+        where j.workspace_id = p_workspace_id and j.job_id = p_job_id;
+    elsif job.status in ('waiting', 'retry') then
+        update ops.jobs j set status = 'cancelled', finished_at = p_now
+        where j.workspace_id = p_workspace_id and j.job_id = p_job_id;
+        return 'cancelled';
+    elsif job.status <> 'cancelled' then
+        raise exception 'job % is %: there is nothing to cancel', p_job_id, job.status using errcode = 'VM001';
+    end if;
+    return job.status;
+end $$;
+
+CREATE FUNCTION ops.claim_jobs(p_workspace_id text, p_worker text, p_kinds text[], p_limit integer DEFAULT 100, p_lease interval DEFAULT '00:01:00'::interval, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(job_id uuid, lease integer, kind text, attempt integer, payload jsonb, tick timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    locked text[];
+    kinds text[];
+    room integer[];
+    chosen uuid[];
+    started timestamptz;
+begin
+    if p_workspace_id <> '*' and not exists (
+        select from core.workspaces w where w.workspace_id = p_workspace_id and w.status = 'active') then
+        return;
+    end if;
+    locked := array(
+        select k.kind from ops.job_kinds k
+        where k.workspace_id = p_workspace_id and k.kind = any (p_kinds) and k.concurrency is not null
+          and exists (select from ops.jobs j where j.workspace_id = k.workspace_id and j.kind = k.kind and j.status in ('waiting', 'retry'))
+        order by k.kind for no key update);
+    started := coalesce(p_now, clock_timestamp());
+
+    select array_agg(r.kind), array_agg(r.room) into kinds, room
+    from ops.free_places(p_workspace_id, p_kinds, locked, p_limit) r where r.room > 0;
+    chosen := ops.due_jobs(p_workspace_id, kinds, room, p_limit, started);
+    return query
+    update ops.jobs j
+    set status = 'running', attempt = j.attempt + 1, lease = j.lease + 1, worker = p_worker, started_at = started,
+        lease_until = started + p_lease, progress = null
+    where j.workspace_id = p_workspace_id and j.job_id = any (chosen) and j.status || '' in ('waiting', 'retry')
+    returning j.job_id, j.lease, j.kind, j.attempt, j.payload, j.tick;
+end $$;
+
+CREATE FUNCTION ops.declare_kinds(p_workspace_id text, p_kinds jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into ops.job_kinds as k (workspace_id, kind, concurrency, max_attempts, backoff_base, backoff_factor, backoff_max,
+                                    backoff_jitter, updated_at)
+    select p_workspace_id, d.kind, d.concurrency, d.max_attempts, make_interval(secs => d.backoff_base), d.backoff_factor,
+           make_interval(secs => d.backoff_max), d.backoff_jitter, p_now
+    from jsonb_to_recordset(p_kinds) d (kind text, concurrency integer, max_attempts smallint, backoff_base double precision,
+        backoff_factor double precision, backoff_max double precision, backoff_jitter double precision)
+    order by d.kind
+    on conflict (workspace_id, kind) do update
+        set concurrency = excluded.concurrency, max_attempts = excluded.max_attempts, backoff_base = excluded.backoff_base,
+            backoff_factor = excluded.backoff_factor, backoff_max = excluded.backoff_max,
+            backoff_jitter = excluded.backoff_jitter, updated_at = excluded.updated_at
+        where (k.concurrency, k.max_attempts, k.backoff_base, k.backoff_factor, k.backoff_max, k.backoff_jitter)
+            is distinct from (excluded.concurrency, excluded.max_attempts, excluded.backoff_base, excluded.backoff_factor,
+                              excluded.backoff_max, excluded.backoff_jitter)
+$$;
+
+CREATE FUNCTION ops.due_jobs(p_workspace_id text, p_kinds text[], p_room integer[], p_limit integer, p_now timestamp with time zone) RETURNS uuid[]
+    LANGUAGE sql
+    AS $$
+    with due as (
+        select x.job_id, l.kind, l.priority, x.run_at, k.room,
+               row_number() over (partition by l.kind order by l.priority desc, x.run_at, x.job_id) as place
+        from ops.job_lines(p_workspace_id, p_kinds) l
+        join unnest(p_kinds, p_room) k (kind, room) on k.kind = l.kind,
+        lateral (select j.job_id, j.run_at from ops.jobs j
+                 where j.workspace_id = p_workspace_id and j.kind = l.kind and j.priority = l.priority
+                   and j.status in ('waiting', 'retry') and j.run_at <= p_now
+                 order by j.run_at, j.job_id limit k.room
+                 for no key update skip locked) x
+    )
+    select array(select d.job_id from due d where d.place <= d.room
+                 order by d.priority desc, d.run_at, d.job_id limit p_limit)
+$$;
+
+CREATE FUNCTION ops.due_schedules(p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(workspace_id text, schedule_id text, cron text, every interval, timezone text, missed text, next_at timestamp with time zone, asked_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+    select s.workspace_id, s.schedule_id, s.cron, s.every, s.timezone, s.missed, s.next_at, p_now
+    from ops.schedules s
+    where s.enabled and s.next_at <= p_now
+      and (s.workspace_id = '*' or exists (
+          select from core.workspaces w where w.workspace_id = s.workspace_id and w.status = 'active'))
+    order by s.next_at, s.workspace_id, s.schedule_id
+    limit p_limit
+$$;
+
+CREATE TABLE ops.jobs (
+    workspace_id text NOT NULL,
+    job_id uuid NOT NULL,
+    kind text NOT NULL,
+    unique_key text,
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    schedule_id text,
+    tick timestamp with time zone,
+    trace_id text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    priority smallint DEFAULT 0 NOT NULL,
+    max_attempts smallint,
+    run_at timestamp with time zone DEFAULT now() NOT NULL,
+    status text DEFAULT 'waiting'::text NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    lease integer DEFAULT 0 NOT NULL,
+    worker text,
+    started_at timestamp with time zone,
+    lease_until timestamp with time zone,
+    cancel_requested_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    progress jsonb,
+    last_error jsonb,
+    CONSTRAINT jobs_status_check CHECK ((status = ANY (ARRAY['waiting'::text, 'running'::text, 'retry'::text, 'done'::text, 'dead'::text, 'cancelled'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='1');
+
+CREATE FUNCTION ops.end_run(p_job ops.jobs, p_fate text, p_pause interval, p_error jsonb, p_stats jsonb, p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    error constant jsonb := ops.normal_error(p_error);
+    counted constant integer := p_job.attempt - (p_fate in ('snoozed', 'released'))::integer;
+begin
+    update ops.jobs j
+    set status = case when p_fate in ('done', 'dead', 'cancelled') then p_fate when counted > 0 then 'retry' else 'waiting' end,
+        attempt = counted,
+        run_at = case when p_fate in ('done', 'dead', 'cancelled') then j.run_at else p_now + p_pause end,
+        finished_at = case when p_fate in ('done', 'dead', 'cancelled') then p_now end,
+        lease_until = null, cancel_requested_at = null, last_error = case when p_fate <> 'done' then coalesce(error, j.last_error) end
+    where j.workspace_id = p_job.workspace_id and j.job_id = p_job.job_id;
+
+    insert into ops.job_runs as r (workspace_id, job_id, lease, kind, attempt, worker, started_at, finished_at, outcome, error, stats)
+    values (p_job.workspace_id, p_job.job_id, p_job.lease, p_job.kind, p_job.attempt, p_job.worker, p_job.started_at, p_now,
+            p_fate, error, p_stats)
+    on conflict (workspace_id, job_id, lease) do update
+        set outcome = excluded.outcome, finished_at = excluded.finished_at, error = excluded.error, stats = excluded.stats;
+    if p_fate = 'dead' then
+        perform ops.note_dead(p_job, error, p_now);
+    end if;
+end $$;
+
+CREATE FUNCTION ops.enqueue_job(p_workspace_id text, p_kind text, p_payload jsonb DEFAULT '{}'::jsonb, p_unique_key text DEFAULT NULL::text, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_priority integer DEFAULT 0, p_max_attempts integer DEFAULT NULL::integer, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(job_id uuid, is_new boolean)
+    LANGUAGE sql
+    AS $$
+    select e.job_id, e.is_new
+    from ops.enqueue_jobs(p_workspace_id, jsonb_build_array(jsonb_build_object(
+        'kind', p_kind, 'payload', p_payload, 'unique_key', p_unique_key, 'run_at', p_run_at, 'priority', p_priority,
+        'max_attempts', p_max_attempts)), p_now) e
+$$;
+
+CREATE FUNCTION ops.enqueue_jobs(p_workspace_id text, p_jobs jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(item integer, job_id uuid, is_new boolean)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    ids uuid[] := '{}';
+    fresh integer[] := '{}';
+    more record;
+begin
+    perform ops.refuse_wrong_jobs(p_workspace_id, p_jobs);
+    for attempt in 1 .. 100 loop
+        select x.ids, x.fresh into more from ops.insert_jobs(p_workspace_id, p_jobs, ids, p_now) x;
+        ids := more.ids;
+        fresh := fresh || more.fresh;
+        -- One that was in the way may have finished between two statements: then its key is free again.
+        exit when array_position(ids, null) is null;
+    end loop;
+    if array_position(ids, null) is not null then
+        raise exception 'the unique keys are taken and given back too fast' using errcode = '40001';
+    end if;
+    return query select n::integer, ids[n], n = any (fresh) from generate_series(1, jsonb_array_length(p_jobs)) n;
+end $$;
+
+CREATE FUNCTION ops.fate_of(p_job ops.jobs, p_rules ops.job_kinds, p_outcome text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case
+        when p_outcome = 'done' then 'done'
+        when p_outcome = 'failed' then 'dead'
+        when p_outcome = 'cancelled' or p_job.cancel_requested_at is not null then 'cancelled'
+        when p_outcome = 'retry' and p_job.attempt >= coalesce(p_job.max_attempts, p_rules.max_attempts) then 'dead'
+        else p_outcome end
+$$;
+
+CREATE FUNCTION ops.fire_schedule(p_workspace_id text, p_schedule_id text, p_expected_next_at timestamp with time zone, p_new_next_at timestamp with time zone, p_ticks timestamp with time zone[], p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    schedule ops.schedules;
+    due jsonb;
+begin
+    if not coalesce(p_new_next_at > p_expected_next_at, false) then
+        raise exception 'schedule %: the next tick lies after this one', p_schedule_id using errcode = 'VM001';
+    end if;
+    update ops.schedules s
+    set next_at = p_new_next_at, last_at = coalesce(p_ticks[cardinality(p_ticks)], s.last_at), updated_at = p_now
+    where s.workspace_id = p_workspace_id and s.schedule_id = p_schedule_id and s.enabled and s.next_at = p_expected_next_at
+    returning * into schedule;
+    if not found then
+        return null;
+    end if;
+    select jsonb_agg(jsonb_build_object(
+        'kind', schedule.kind, 'payload', schedule.payload, 'priority', schedule.priority, 'schedule_id', schedule.schedule_id,
+        'tick', t, 'unique_key', 'schedule:' || schedule.schedule_id || case when schedule.overlap then '@' || extract(epoch from t) else '' end))
+    into due from unnest(p_ticks) t;
+    return (select count(*) from ops.enqueue_jobs(p_workspace_id, coalesce(due, '[]'), p_now) e where e.is_new);
+end $$;
+
+CREATE FUNCTION ops.first_id(p_ts timestamp with time zone) RETURNS uuid
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select rpad(lpad(to_hex((extract(epoch from p_ts) * 1000)::bigint), 12, '0'), 32, '0')::uuid
+$$;
+
+CREATE FUNCTION ops.free_places(p_workspace_id text, p_kinds text[], p_locked text[], p_limit integer) RETURNS TABLE(kind text, room integer)
+    LANGUAGE sql STABLE
+    AS $$
+    select w.kind, case when k.concurrency is null then p_limit when w.kind <> all (p_locked) then 0 else least(p_limit, k.concurrency - (
+        select count(*) from ops.jobs j
+        where j.workspace_id = p_workspace_id and j.kind = w.kind and j.status = 'running'))::integer end
+    from unnest(p_kinds) w (kind)
+    left join ops.job_kinds k on k.workspace_id = p_workspace_id and k.kind = w.kind
+$$;
+
+CREATE FUNCTION ops.heartbeat_jobs(p_workspace_id text, p_beats jsonb, p_lease interval DEFAULT '00:01:00'::interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(job_id uuid, lease integer, state text)
+    LANGUAGE sql
+    AS $$
+    with given as materialized (
+        select * from jsonb_to_recordset(p_beats) b (job_id uuid, lease integer, progress jsonb)
+    ), held as (
+        select j.job_id, j.lease from ops.jobs j
+        where j.workspace_id = p_workspace_id and j.job_id in (select g.job_id from given g) and j.status || '' = 'running'
+        for no key update skip locked
+    ), alive as (
+        update ops.jobs j
+        set lease_until = greatest(j.lease_until, p_now + p_lease), progress = coalesce(g.progress, j.progress)
+        from given g join held h on h.job_id = g.job_id and h.lease = g.lease
+        where j.workspace_id = p_workspace_id and j.job_id = g.job_id
+    )
+    select g.job_id, g.lease, case when j.cancel_requested_at is null then 'lost' else 'cancelled' end
+    from given g
+    left join ops.jobs j on j.workspace_id = p_workspace_id and j.job_id = g.job_id and j.lease = g.lease
+        and j.status || '' = 'running'
+    where j.job_id is null or j.cancel_requested_at is not null
+$$;
+
+CREATE FUNCTION ops.insert_jobs(p_workspace_id text, p_jobs jsonb, p_ids uuid[], p_now timestamp with time zone, OUT ids uuid[], OUT fresh integer[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+begin
+    with base as materialized (
+        select core.uuid7(p_now) as id
+    ), given as materialized (
+        select g.item, core.nth_uuid(base.id, g.item) as job_id, j.*
+        from base, jsonb_array_elements(p_jobs) with ordinality g (job, item), jsonb_to_record(g.job) j
+            (kind text, payload jsonb, unique_key text, run_at timestamptz, priority smallint, max_attempts smallint,
+             trace_id text, schedule_id text, tick timestamptz)
+        where p_ids[g.item] is null
+    ), inserted as (
+        insert into ops.jobs (workspace_id, job_id, kind, unique_key, payload, schedule_id, tick, trace_id, created_at,
+                              priority, max_attempts, run_at)
+        select p_workspace_id, g.job_id, g.kind, g.unique_key, coalesce(g.payload, '{}'), g.schedule_id, g.tick, g.trace_id,
+               p_now, coalesce(g.priority, 0), g.max_attempts, coalesce(g.run_at, p_now)
+        from given g order by g.kind, g.unique_key, g.item
+        on conflict (workspace_id, kind, unique_key) where unique_key is not null and status in ('waiting', 'retry', 'running')
+        do nothing
+        returning job_id
+    )
+    select array_agg(coalesce(p_ids[n], i.job_id) order by n), array_agg(g.item::integer) filter (where i.job_id is not null)
+    into ids, fresh
+    from generate_series(1, jsonb_array_length(p_jobs)) n
+    left join given g on g.item = n
+    left join inserted i on i.job_id = g.job_id;
+    if array_position(ids, null) is null then
+        return;
+    end if;
+
+    select array_agg(coalesce(ids[g.item], holder.job_id) order by g.item) into ids
+    from jsonb_array_elements(p_jobs) with ordinality g (job, item)
+    left join ops.jobs holder on ids[g.item] is null and holder.workspace_id = p_workspace_id
+        and holder.kind = g.job ->> 'kind' and holder.unique_key = g.job ->> 'unique_key'
+        and holder.status in ('waiting', 'retry', 'running');
+end $$;
+
+CREATE FUNCTION ops.is_moment(p_value jsonb) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select case
+        when coalesce(jsonb_typeof(p_value), 'null') = 'null' then true
+        when jsonb_typeof(p_value) <> 'string' or not pg_input_is_valid(p_value #>> '{}', 'timestamptz') then false
+        else (p_value #>> '{}')::timestamptz between '1970-01-01Z' and '9999-01-01Z' end
+$$;
+
+CREATE FUNCTION ops.job_lines(p_workspace_id text, p_kinds text[]) RETURNS TABLE(kind text, priority smallint)
+    LANGUAGE sql STABLE
+    AS $$
+    with recursive hop as (
+        select k.kind, (select j.priority from ops.jobs j
+                        where j.workspace_id = p_workspace_id and j.kind = k.kind and j.status in ('waiting', 'retry')
+                        order by j.priority desc limit 1) as priority
+        from unnest(p_kinds) k (kind)
+        where not exists (select from ops.job_kinds x where x.workspace_id = p_workspace_id and x.kind = k.kind
+                          and x.paused_at is not null)
+        union all
+        select h.kind, (select j.priority from ops.jobs j
+                        where j.workspace_id = p_workspace_id and j.kind = h.kind and j.status in ('waiting', 'retry')
+                          and j.priority < h.priority
+                        order by j.priority desc limit 1)
+        from hop h where h.priority is not null
+    )
+    select h.kind, h.priority from hop h where h.priority is not null
+$$;
+
+CREATE FUNCTION ops.job_problem(p_job jsonb) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    select case
+        when jsonb_typeof(p_job) <> 'object' then 'a job is an object'
+        when coalesce(p_job ->> 'kind', '') !~ '^[a-z][a-z0-9_.]{0,63}$'
+            then 'kind is a word of small letters, digits, dots and underscores'
+        when coalesce(jsonb_typeof(p_job -> 'payload'), 'null') not in ('object', 'null') then 'payload is an object'
+        when pg_column_size(p_job -> 'payload') > 262144 then 'payload is larger than 256 KiB'
+        when not ops.is_moment(p_job -> 'run_at') then 'run_at is a moment, like 2027-03-01T09:00:00Z'
+        when not ops.is_moment(p_job -> 'tick') then 'tick is a moment, like 2027-03-01T09:00:00Z'
+        when length(p_job ->> 'unique_key') not between 1 and 200 then 'unique_key has 1 to 200 letters'
+        when length(p_job ->> 'trace_id') > 100 then 'trace_id has at most 100 letters'
+        when jsonb_typeof(coalesce(p_job -> 'priority', 'null')) not in ('number', 'null')
+             or (p_job ->> 'priority') !~ '^(-?\d{1,2}|-?100)$' then 'priority is a whole number from -100 to 100'
+        when jsonb_typeof(coalesce(p_job -> 'max_attempts', 'null')) not in ('number', 'null')
+             or (p_job ->> 'max_attempts') !~ '^[1-9]\d{0,3}$' then 'max_attempts is a whole number from 1 to 9999'
+    end
+$_$;
+
+CREATE FUNCTION ops.kind_of(p_workspace_id text, p_kind text) RETURNS ops.job_kinds
+    LANGUAGE plpgsql
+    AS $$
+declare
+    found_kind ops.job_kinds;
+begin
+    select * into found_kind from ops.job_kinds k where k.workspace_id = p_workspace_id and k.kind = p_kind;
+    if not found then
+        insert into ops.job_kinds (workspace_id, kind) values (p_workspace_id, p_kind) on conflict do nothing;
+        select * into found_kind from ops.job_kinds k where k.workspace_id = p_workspace_id and k.kind = p_kind;
+    end if;
+    return found_kind;
+end $$;
+
+CREATE FUNCTION ops.latest_job(p_workspace_id text, p_kind text, p_unique_key text) RETURNS TABLE(job_id uuid, status text, last_error jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    select j.job_id, j.status, j.last_error from ops.jobs j
+    where j.workspace_id = p_workspace_id and j.kind = p_kind and j.unique_key = p_unique_key
+    order by j.job_id desc limit 1
+$$;
+
+CREATE FUNCTION ops.locked_job(p_workspace_id text, p_job_id uuid) RETURNS ops.jobs
+    LANGUAGE plpgsql
+    AS $$
+declare
+    job ops.jobs;
+begin
+    select * into job from ops.jobs j where j.workspace_id = p_workspace_id and j.job_id = p_job_id for no key update;
+    if not found then
+        raise exception 'no job % in workspace %', p_job_id, p_workspace_id using errcode = 'VN001';
+    end if;
+    return job;
+end $$;
+
+CREATE FUNCTION ops.must_be_kind(p_workspace_id text, p_kind text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform ops.must_be_workspace(p_workspace_id);
+    if not exists (select from ops.job_kinds k where k.workspace_id = p_workspace_id and k.kind = p_kind)
+       and not exists (select from ops.jobs j where j.workspace_id = p_workspace_id and j.kind = p_kind) then
+        raise exception 'no job of the kind % was ever seen in workspace %', p_kind, p_workspace_id using errcode = 'VN001';
+    end if;
+end $$;
+
+CREATE FUNCTION ops.must_be_workspace(p_workspace_id text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if p_workspace_id is distinct from '*' and not exists (
+        select from core.workspaces w where w.workspace_id = p_workspace_id) then
+        raise exception 'no workspace %', p_workspace_id using errcode = 'VN001';
+    end if;
+end $$;
+
+CREATE FUNCTION ops.normal_error(p_error jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select jsonb_strip_nulls(jsonb_build_object(
+        'type', left(coalesce(p_error ->> 'type', 'unknown'), 100), 'code', left(p_error ->> 'code', 100),
+        'message', ops.short_text(p_error ->> 'message', 500)))
+    where jsonb_typeof(p_error) = 'object'
+$$;
+
+CREATE FUNCTION ops.note_dead(p_job ops.jobs, p_error jsonb, p_now timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    AS $$
+    select ops.record_error(p_job.workspace_id,
+        jsonb_build_object('workflow', p_job.kind, 'node', 'job', 'op', 'run', 'job_id', p_job.job_id, 'trace_id', p_job.trace_id),
+        coalesce(p_error ->> 'message', 'the job failed'), null, p_error, p_now)
+$$;
+
+CREATE FUNCTION ops.pause_kind(p_workspace_id text, p_kind text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform ops.must_be_kind(p_workspace_id, p_kind);
+    perform ops.kind_of(p_workspace_id, p_kind);
+    update ops.job_kinds k set paused_at = p_now, updated_at = p_now
+    where k.workspace_id = p_workspace_id and k.kind = p_kind and k.paused_at is null;
+    return found;
+end $$;
+
+CREATE FUNCTION ops.prune_jobs(p_workspace_id text, p_keep interval DEFAULT '14 days'::interval, p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE sql
+    AS $$
+    with old as (
+        select j.job_id from ops.jobs j
+        where j.workspace_id = p_workspace_id and j.job_id < ops.first_id(p_now - p_keep)
+          and j.finished_at < p_now - p_keep * case j.status when 'dead' then 4 else 1 end
+        order by j.job_id limit p_limit
+        for no key update skip locked
+    ), runs as (
+        delete from ops.job_runs r using old where r.workspace_id = p_workspace_id and r.job_id = old.job_id
+    ), errors as (
+        delete from ops.errors e where e.workspace_id = p_workspace_id and e.error_id < ops.first_id(p_now - p_keep * 4)
+    ), gone as (
+        delete from ops.jobs j using old where j.workspace_id = p_workspace_id and j.job_id = old.job_id returning 1
+    )
+    select count(*)::integer from gone
+$$;
+
+CREATE FUNCTION ops.put_schedule(p_workspace_id text, p_schedule_id text, p_definition jsonb, p_next_at timestamp with time zone, p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
+    LANGUAGE plpgsql
+    AS $$
+declare
+    problem constant text := ops.schedule_problem(p_schedule_id, p_definition);
+    next_at timestamptz;
+begin
+    perform ops.must_be_workspace(p_workspace_id);
+    if problem is not null then
+        raise exception 'a schedule is not right' using errcode = 'VP001',
+            detail = json_build_array(format('schedule %s: %s', p_schedule_id, problem))::text;
+    end if;
+    insert into ops.schedules as s (workspace_id, schedule_id, kind, payload, priority, cron, every, timezone, missed, overlap,
+                                    enabled, next_at, created_at, updated_at)
+    select p_workspace_id, p_schedule_id, d.kind, coalesce(d.payload, '{}'), coalesce(d.priority, 0), d.cron,
+           make_interval(secs => d.every), coalesce(d.timezone, 'UTC'), coalesce(d.missed, 'once'), coalesce(d.overlap, true),
+           coalesce(d.enabled, true), p_next_at, p_now, p_now
+    from jsonb_to_record(p_definition) d (kind text, payload jsonb, priority smallint, cron text, every double precision,
+        timezone text, missed text, overlap boolean, enabled boolean)
+    on conflict (workspace_id, schedule_id) do update
+        set kind = excluded.kind, payload = excluded.payload, priority = excluded.priority, cron = excluded.cron,
+            every = excluded.every, timezone = excluded.timezone, missed = excluded.missed, overlap = excluded.overlap,
+            enabled = excluded.enabled, updated_at = excluded.updated_at,
+            -- What passed while it was switched off was not missed.
+            next_at = case when (s.cron, s.every, s.timezone, s.enabled)
+                                is not distinct from (excluded.cron, excluded.every, excluded.timezone, excluded.enabled)
+                           then s.next_at else excluded.next_at end
+    returning s.next_at into next_at;
+    return next_at;
+end $$;
+
+CREATE FUNCTION ops.record_error(p_workspace_id text, p_ctx jsonb, p_message text, p_status_code integer DEFAULT NULL::integer, p_error jsonb DEFAULT NULL::jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS uuid
+    LANGUAGE sql
+    AS $_$
+    insert into ops.errors (workspace_id, error_id, ts, workflow, node, op, job_id, trace_id, status_code, kind, retryable,
+                            message, details)
+    select p_workspace_id, core.uuid7(p_now), p_now, left(p_ctx ->> 'workflow', 100), left(p_ctx ->> 'node', 100),
+           left(p_ctx ->> 'op', 100),
+           substring(lower(p_ctx ->> 'job_id') from '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$')::uuid,
+           left(p_ctx ->> 'trace_id', 100), case when p_status_code between 100 and 599 then p_status_code else 500 end,
+           case when p_ctx ->> 'kind' in ('db', 'upstream', 'auth', 'rate_limit') then p_ctx ->> 'kind'
+                when p_status_code = 429 then 'rate_limit' when p_status_code in (401, 403) then 'auth' else 'unknown' end,
+           coalesce(p_ctx -> 'retryable' = 'true', false), coalesce(ops.short_text(p_message, 500), 'unknown error'),
+           ops.short_text(nullif(p_error::text, '{}'), 2000)
+    returning error_id
+$_$;
+
+CREATE FUNCTION ops.redacted(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(p_text,
+        '://[^/\s@]+@', '://***@', 'g'),
+        '\d{5,}:[\w-]{20,}|\mv(push|key)_[\w-]{10,}', '***', 'g'),
+        '\m(bearer|basic)\s+[\w.~+/=-]+', '\1 ***', 'gi'),
+        '([\w-]*(?:password|passwd|secret|token|api[_-]?key|authorization|signature|credential)[\w-]*\\?["'']?\s*[=:]\s*)(?:\\?"[^"\\]*|''[^'']*|(?!bearer|basic|\*|\\?"|'')[^\s"''&,;}]+)',
+        '\1***', 'gi')
+$$;
+
+CREATE FUNCTION ops.refuse_wrong_jobs(p_workspace_id text, p_jobs jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    problems jsonb;
+begin
+    perform ops.must_be_workspace(p_workspace_id);
+    if jsonb_typeof(p_jobs) is distinct from 'array' then
+        raise exception 'jobs come as an array' using errcode = 'VP001';
+    end if;
+    select jsonb_agg(format('job %s: %s', x.n, x.problem) order by x.n) into problems
+    from (select j.n, ops.job_problem(j.job) as problem from jsonb_array_elements(p_jobs) with ordinality j (job, n)) x
+    where x.problem is not null;
+    if problems is not null then
+        raise exception 'a job is not right' using errcode = 'VP001', detail = problems::text;
+    end if;
+end $$;
+
+CREATE FUNCTION ops.remove_schedule(p_workspace_id text, p_schedule_id text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    delete from ops.schedules s where s.workspace_id = p_workspace_id and s.schedule_id = p_schedule_id;
+    return found;
+end $$;
+
+CREATE FUNCTION ops.resume_kind(p_workspace_id text, p_kind text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform ops.must_be_kind(p_workspace_id, p_kind);
+    update ops.job_kinds k set paused_at = null, updated_at = p_now
+    where k.workspace_id = p_workspace_id and k.kind = p_kind and k.paused_at is not null;
+    return found;
+end $$;
+
+CREATE FUNCTION ops.retry_job(p_workspace_id text, p_job_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    job constant ops.jobs := ops.locked_job(p_workspace_id, p_job_id);
+    rules constant ops.job_kinds := ops.kind_of(p_workspace_id, job.kind);
+begin
+    if job.status not in ('dead', 'cancelled') then
+        raise exception 'job % is %: only a dead or cancelled one can be retried', p_job_id, job.status using errcode = 'VM001';
+    end if;
+    update ops.jobs j
+    set status = case when j.attempt > 0 then 'retry' else 'waiting' end, run_at = p_now, finished_at = null,
+        max_attempts = case when j.attempt >= coalesce(j.max_attempts, rules.max_attempts) then j.attempt + 1 else j.max_attempts end
+    where j.workspace_id = p_workspace_id and j.job_id = p_job_id;
+exception when unique_violation then
+    raise exception 'job % stays as it is: another one with its unique key is not finished', p_job_id using errcode = 'VM001';
+end $$;
+
+CREATE FUNCTION ops.run_job_now(p_workspace_id text, p_job_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    job constant ops.jobs := ops.locked_job(p_workspace_id, p_job_id);
+begin
+    if job.status not in ('waiting', 'retry') then
+        raise exception 'job % is %: only one that waits can be run now', p_job_id, job.status using errcode = 'VM001';
+    end if;
+    update ops.jobs j set run_at = p_now where j.workspace_id = p_workspace_id and j.job_id = p_job_id and j.run_at > p_now;
+end $$;
+
+CREATE FUNCTION ops.schedule_problem(p_schedule_id text, p_definition jsonb) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    select case
+        when coalesce(p_schedule_id, '') !~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'
+            then 'its id has 1 to 128 letters, digits and _ . : / -, and begins with a letter or a digit'
+        when jsonb_typeof(p_definition) is distinct from 'object' then 'its definition is an object'
+        when num_nonnulls(p_definition ->> 'cron', p_definition ->> 'every') <> 1 then 'it has either cron or every'
+        when p_definition ->> 'every' is not null
+             and (jsonb_typeof(p_definition -> 'every') <> 'number' or p_definition -> 'every' not between '1' and '316224000')
+            then 'every is a number of seconds from 1 to ten years'
+        when coalesce(p_definition ->> 'missed', 'once') not in ('skip', 'once', 'all') then 'missed is skip, once or all'
+        when exists (select from (values ('overlap'), ('enabled')) f (name)
+                     where jsonb_typeof(coalesce(p_definition -> f.name, 'null')) not in ('boolean', 'null'))
+            then 'overlap and enabled are true or false'
+        else ops.job_problem(jsonb_build_object('kind', p_definition -> 'kind', 'payload', p_definition -> 'payload',
+                                                'priority', p_definition -> 'priority')) end
+$_$;
+
+CREATE FUNCTION ops.settle_done(p_workspace_id text, p_results jsonb, p_now timestamp with time zone) RETURNS uuid[]
+    LANGUAGE sql
+    AS $$
+    with settled as (
+        update ops.jobs j
+        set status = 'done', finished_at = p_now, lease_until = null, cancel_requested_at = null, last_error = null
+        from (select x.* from jsonb_to_recordset(p_results) x (job_id uuid, lease integer, outcome text, stats jsonb)
+              order by x.job_id) r
+        where r.outcome = 'done' and j.workspace_id = p_workspace_id and j.job_id = r.job_id
+          and j.status || '' = 'running' and j.lease = r.lease
+        returning j.job_id, j.lease, j.kind, j.attempt, j.worker, j.started_at, r.stats
+    ), noted as (
+        insert into ops.job_runs (workspace_id, job_id, lease, kind, attempt, worker, started_at, finished_at, outcome, stats)
+        select p_workspace_id, s.job_id, s.lease, s.kind, s.attempt, s.worker, s.started_at, p_now, 'done', s.stats
+        from settled s
+    )
+    select coalesce(array_agg(s.job_id), '{}') from settled s
+$$;
+
+CREATE FUNCTION ops.settle_jobs(p_workspace_id text, p_results jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(job_id uuid, outcome text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    settled uuid[] := ops.settle_done(p_workspace_id, p_results, p_now);
+begin
+    return query select unnest(settled), 'done';
+    if cardinality(settled) = jsonb_array_length(p_results) then
+        return;
+    end if;
+    return query
+    select r.job_id, ops.settle_other(p_workspace_id, r.job_id, r.lease, r.outcome, r.stats, r.error, r.after, p_now)
+    from (select x.* from jsonb_to_recordset(p_results) x
+              (job_id uuid, lease integer, outcome text, stats jsonb, error jsonb, after double precision)
+          where x.job_id <> all (settled) or x.lease < (
+              select j.lease from ops.jobs j where j.workspace_id = p_workspace_id and j.job_id = x.job_id)
+          order by x.job_id, x.lease) r
+    where exists (select from ops.jobs j where j.workspace_id = p_workspace_id and j.job_id = r.job_id);
+end $$;
+
+CREATE FUNCTION ops.settle_other(p_workspace_id text, p_job_id uuid, p_lease integer, p_outcome text, p_stats jsonb, p_error jsonb, p_after double precision, p_now timestamp with time zone) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+declare
+    job ops.jobs;
+    known text;
+    rules ops.job_kinds;
+    fate text;
+    chance constant double precision := random();
+    pause interval;
+begin
+    if p_outcome is null or p_outcome not in ('done', 'retry', 'failed', 'snoozed', 'released', 'cancelled') then
+        raise exception 'a run does not come to "%"', p_outcome using errcode = 'VM001';
+    end if;
+    select * into job from ops.jobs j where j.workspace_id = p_workspace_id and j.job_id = p_job_id for no key update;
+    select r.outcome into known from ops.job_runs r
+    where r.workspace_id = p_workspace_id and r.job_id = p_job_id and r.lease = p_lease;
+    -- The sweep took the job back, then the success arrives after all and nobody has begun anew: to do it again would be
+    -- knowing double work.
+    if not coalesce(job.lease = p_lease and (job.status = 'running' or (known = 'lost' and p_outcome = 'done'
+                                                                        and job.status in ('waiting', 'retry'))), false) then
+        return case when known = 'dead' and p_outcome in ('failed', 'retry') or known = p_outcome then 'repeat' else 'late' end;
+    end if;
+
+    rules := ops.kind_of(p_workspace_id, job.kind);
+    fate := ops.fate_of(job, rules, p_outcome);
+    pause := case when fate = 'retry' and p_after is null then ops.backoff(rules, job.attempt, chance)
+                  else make_interval(secs => least(greatest(coalesce(p_after, 0), 0), 3155760000)) end;
+    perform ops.end_run(job, fate, pause, p_error, p_stats, p_now);
+    return fate;
+end $$;
+
+CREATE FUNCTION ops.short_text(p_text text, p_length integer) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT
+    AS $$
+    select left(btrim(regexp_replace(ops.redacted(left(p_text, 20000)), '[[:cntrl:][:space:]]+', ' ', 'g')), p_length)
+$$;
+
+CREATE FUNCTION ops.sweep_jobs(p_workspace_id text, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    error constant jsonb := jsonb_build_object('type', 'LeaseLost', 'message', 'the runner fell silent: how far the job got is not known');
+    swept integer;
+    dead ops.jobs[];
+begin
+    with expired as materialized (
+        select j as job, case
+                   when j.cancel_requested_at is not null then 'cancelled'
+                   when j.attempt >= coalesce(j.max_attempts, k.max_attempts, 5) then 'dead' else 'retry' end as fate
+        from ops.jobs j
+        left join ops.job_kinds k on k.workspace_id = j.workspace_id and k.kind = j.kind
+        where j.workspace_id = p_workspace_id and j.status = 'running' and j.lease_until < p_now
+        order by j.job_id limit p_limit
+        for no key update of j skip locked
+    ), moved as (
+        update ops.jobs j
+        set status = e.fate, run_at = case e.fate when 'retry' then p_now else j.run_at end, lease_until = null,
+            cancel_requested_at = null, finished_at = case when e.fate <> 'retry' then p_now end, last_error = error
+        from expired e
+        where j.workspace_id = p_workspace_id and j.job_id = (e.job).job_id
+    ), noted as (
+        insert into ops.job_runs (workspace_id, job_id, lease, kind, attempt, worker, started_at, finished_at, outcome, error)
+        select p_workspace_id, (e.job).job_id, (e.job).lease, (e.job).kind, (e.job).attempt, (e.job).worker,
+               (e.job).started_at, p_now, 'lost', error
+        from expired e
+    )
+    select count(*), array_agg(e.job) filter (where e.fate = 'dead') into swept, dead from expired e;
+    perform ops.note_dead(d, error, p_now) from unnest(dead) d;
+    return swept;
+end $$;
+
+CREATE FUNCTION ops.workspaces_with_jobs(p_kinds text[], p_after text DEFAULT ''::text, p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+    select w.workspace_id
+    from (select c.workspace_id from core.workspaces c where c.status = 'active' union all select '*') w
+    where exists (
+        select from ops.job_lines(w.workspace_id, p_kinds) l,
+        lateral (select from ops.jobs j where j.workspace_id = w.workspace_id and j.kind = l.kind and j.priority = l.priority
+                 and j.status in ('waiting', 'retry') and j.run_at <= p_now order by j.run_at limit 1) due)
+    order by w.workspace_id <= p_after, w.workspace_id
+    limit p_limit
+$$;
+
 CREATE TABLE autopost.channel_auth (
     workspace_id text NOT NULL,
     channel_id text NOT NULL,
@@ -1954,7 +4821,7 @@ CREATE TABLE autopost.events (
     error jsonb,
     payload_ref text,
     meta jsonb,
-    CONSTRAINT events_action_check CHECK ((action = ANY (ARRAY['enqueue'::text, 'validation_failed'::text, 'send_attempt'::text, 'sent'::text, 'retry_scheduled'::text, 'dedup_suppressed'::text, 'failed_permanent'::text, 'dead_letter'::text, 'channel_paused'::text, 'channel_disabled'::text, 'channel_enabled'::text, 'message_tag_mismatch'::text, 'sending_lease_expired'::text, 'claimed_lease_expired'::text, 'manual_requeue'::text, 'auth_rotated'::text, 'ingress_rate_limited'::text, 'ingress_payload_rejected'::text, 'ingress_dedup_dropped'::text, 'claim_released'::text, 'late_result'::text, 'held'::text, 'confirmed'::text, 'cancelled'::text]))),
+    CONSTRAINT events_action_check CHECK ((action = ANY (ARRAY['enqueue'::text, 'validation_failed'::text, 'send_attempt'::text, 'sent'::text, 'retry_scheduled'::text, 'dedup_suppressed'::text, 'failed_permanent'::text, 'dead_letter'::text, 'channel_paused'::text, 'channel_disabled'::text, 'channel_enabled'::text, 'message_tag_mismatch'::text, 'sending_lease_expired'::text, 'claimed_lease_expired'::text, 'manual_requeue'::text, 'auth_rotated'::text, 'ingress_rate_limited'::text, 'ingress_payload_rejected'::text, 'ingress_dedup_dropped'::text, 'claim_released'::text, 'late_result'::text, 'held'::text, 'confirmed'::text, 'cancelled'::text, 'rescheduled'::text]))),
     CONSTRAINT events_result_check CHECK ((result = ANY (ARRAY['ok'::text, 'error'::text])))
 )
 PARTITION BY RANGE (ts);
@@ -1972,7 +4839,7 @@ CREATE TABLE autopost.events_default (
     error jsonb,
     payload_ref text,
     meta jsonb,
-    CONSTRAINT events_action_check CHECK ((action = ANY (ARRAY['enqueue'::text, 'validation_failed'::text, 'send_attempt'::text, 'sent'::text, 'retry_scheduled'::text, 'dedup_suppressed'::text, 'failed_permanent'::text, 'dead_letter'::text, 'channel_paused'::text, 'channel_disabled'::text, 'channel_enabled'::text, 'message_tag_mismatch'::text, 'sending_lease_expired'::text, 'claimed_lease_expired'::text, 'manual_requeue'::text, 'auth_rotated'::text, 'ingress_rate_limited'::text, 'ingress_payload_rejected'::text, 'ingress_dedup_dropped'::text, 'claim_released'::text, 'late_result'::text, 'held'::text, 'confirmed'::text, 'cancelled'::text]))),
+    CONSTRAINT events_action_check CHECK ((action = ANY (ARRAY['enqueue'::text, 'validation_failed'::text, 'send_attempt'::text, 'sent'::text, 'retry_scheduled'::text, 'dedup_suppressed'::text, 'failed_permanent'::text, 'dead_letter'::text, 'channel_paused'::text, 'channel_disabled'::text, 'channel_enabled'::text, 'message_tag_mismatch'::text, 'sending_lease_expired'::text, 'claimed_lease_expired'::text, 'manual_requeue'::text, 'auth_rotated'::text, 'ingress_rate_limited'::text, 'ingress_payload_rejected'::text, 'ingress_dedup_dropped'::text, 'claim_released'::text, 'late_result'::text, 'held'::text, 'confirmed'::text, 'cancelled'::text, 'rescheduled'::text]))),
     CONSTRAINT events_result_check CHECK ((result = ANY (ARRAY['ok'::text, 'error'::text])))
 );
 
@@ -2015,7 +4882,10 @@ CREATE TABLE autopost.media_blobs (
     expires_at timestamp with time zone,
     meta jsonb,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    sent_as text DEFAULT ''::text NOT NULL,
+    taken_by uuid,
+    taken_until timestamp with time zone
 );
 
 CREATE TABLE autopost.media_origin (
@@ -2027,27 +4897,11 @@ CREATE TABLE autopost.media_origin (
     size_bytes bigint,
     last_seen_at timestamp with time zone DEFAULT now() NOT NULL,
     ref_count bigint DEFAULT 0 NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    file_name text,
+    meta jsonb DEFAULT '{}'::jsonb NOT NULL,
+    deleted_at timestamp with time zone
 );
-
-CREATE TABLE autopost.messages (
-    workspace_id text NOT NULL,
-    message_id uuid NOT NULL,
-    hash_version integer DEFAULT 1 NOT NULL,
-    content_hash text NOT NULL,
-    normalization_version integer DEFAULT 1 NOT NULL,
-    payload jsonb NOT NULL,
-    tags text[] DEFAULT '{}'::text[] NOT NULL,
-    source jsonb,
-    source_ref text,
-    first_seen_trace_id uuid NOT NULL,
-    first_ingest_run_id uuid NOT NULL,
-    last_seen_at timestamp with time zone NOT NULL,
-    last_ingest_run_id uuid NOT NULL,
-    seen_count bigint DEFAULT 1 NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
-)
-WITH (fillfactor='85');
 
 CREATE TABLE autopost.pull_cursors (
     workspace_id text NOT NULL,
@@ -2056,13 +4910,14 @@ CREATE TABLE autopost.pull_cursors (
     updated_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
-CREATE TABLE autopost.pull_sources (
+CREATE TABLE autopost.pull_items (
     workspace_id text NOT NULL,
     source_id text NOT NULL,
-    kind text NOT NULL,
-    config_json jsonb DEFAULT '{}'::jsonb NOT NULL,
-    enabled boolean DEFAULT true NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    item_hash text NOT NULL,
+    message_id uuid,
+    outcome text NOT NULL,
+    first_seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_seen_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
 CREATE TABLE autopost.templates (
@@ -2071,7 +4926,9 @@ CREATE TABLE autopost.templates (
     version integer NOT NULL,
     body text NOT NULL,
     defaults jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    parse_mode text DEFAULT 'None'::text NOT NULL,
+    CONSTRAINT templates_parse_mode_check CHECK ((parse_mode = ANY (ARRAY['HTML'::text, 'Markdown'::text, 'None'::text])))
 );
 
 CREATE TABLE autopost.workspace_endpoints (
@@ -2118,7 +4975,8 @@ CREATE TABLE core.credential_bindings (
 
 CREATE TABLE core.schema_functions (
     path text NOT NULL,
-    sha256 text NOT NULL
+    sha256 text NOT NULL,
+    release text DEFAULT '0'::text NOT NULL
 );
 
 CREATE TABLE core.schema_migrations (
@@ -2136,6 +4994,64 @@ CREATE TABLE core.workspaces (
     CONSTRAINT workspaces_status_check CHECK ((status = ANY (ARRAY['active'::text, 'paused'::text, 'disabled'::text]))),
     CONSTRAINT workspaces_workspace_id_check CHECK ((workspace_id ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
 );
+
+CREATE TABLE ops.errors (
+    workspace_id text NOT NULL,
+    error_id uuid NOT NULL,
+    ts timestamp with time zone DEFAULT now() NOT NULL,
+    workflow text,
+    node text,
+    op text,
+    job_id uuid,
+    trace_id text,
+    status_code integer DEFAULT 500 NOT NULL,
+    kind text DEFAULT 'unknown'::text NOT NULL,
+    retryable boolean DEFAULT false NOT NULL,
+    message text NOT NULL,
+    details text,
+    CONSTRAINT errors_kind_check CHECK ((kind = ANY (ARRAY['db'::text, 'upstream'::text, 'auth'::text, 'rate_limit'::text, 'unknown'::text])))
+);
+
+CREATE TABLE ops.job_runs (
+    workspace_id text NOT NULL,
+    job_id uuid NOT NULL,
+    lease integer NOT NULL,
+    kind text NOT NULL,
+    attempt integer NOT NULL,
+    worker text,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone NOT NULL,
+    outcome text NOT NULL,
+    error jsonb,
+    stats jsonb,
+    CONSTRAINT job_runs_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'retry'::text, 'dead'::text, 'snoozed'::text, 'released'::text, 'lost'::text, 'cancelled'::text])))
+);
+
+CREATE TABLE ops.schedules (
+    workspace_id text NOT NULL,
+    schedule_id text NOT NULL,
+    kind text NOT NULL,
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    priority smallint DEFAULT 0 NOT NULL,
+    cron text,
+    every interval,
+    timezone text DEFAULT 'UTC'::text NOT NULL,
+    missed text DEFAULT 'once'::text NOT NULL,
+    overlap boolean DEFAULT true NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    next_at timestamp with time zone NOT NULL,
+    last_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT schedules_check CHECK ((num_nonnulls(cron, every) = 1)),
+    CONSTRAINT schedules_every_check CHECK (((every >= '00:00:01'::interval) AND (every <= '3650 days'::interval))),
+    CONSTRAINT schedules_kind_check CHECK ((kind ~ '^[a-z][a-z0-9_.]{0,63}$'::text)),
+    CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text]))),
+    CONSTRAINT schedules_payload_check CHECK ((jsonb_typeof(payload) = 'object'::text)),
+    CONSTRAINT schedules_priority_check CHECK (((priority >= '-100'::integer) AND (priority <= 100))),
+    CONSTRAINT schedules_schedule_id_check CHECK ((schedule_id ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'::text))
+)
+WITH (fillfactor='50');
 
 ALTER TABLE ONLY autopost.events ATTACH PARTITION autopost.events_default DEFAULT;
 
@@ -2170,7 +5086,7 @@ ALTER TABLE ONLY autopost.ingress_receipts
     ADD CONSTRAINT ingress_receipts_pkey PRIMARY KEY (workspace_id, endpoint_id, payload_hash, received_at, receipt_id);
 
 ALTER TABLE ONLY autopost.media_blobs
-    ADD CONSTRAINT media_blobs_pkey PRIMARY KEY (workspace_id, blob_ref, provider, auth_ref);
+    ADD CONSTRAINT media_blobs_pkey PRIMARY KEY (workspace_id, blob_ref, provider, auth_ref, sent_as);
 
 ALTER TABLE ONLY autopost.media_origin
     ADD CONSTRAINT media_origin_pkey PRIMARY KEY (workspace_id, blob_ref);
@@ -2189,6 +5105,9 @@ ALTER TABLE ONLY autopost.policies
 
 ALTER TABLE ONLY autopost.pull_cursors
     ADD CONSTRAINT pull_cursors_pkey PRIMARY KEY (workspace_id, source_id);
+
+ALTER TABLE ONLY autopost.pull_items
+    ADD CONSTRAINT pull_items_pkey PRIMARY KEY (workspace_id, source_id, item_hash);
 
 ALTER TABLE ONLY autopost.pull_sources
     ADD CONSTRAINT pull_sources_pkey PRIMARY KEY (workspace_id, source_id);
@@ -2217,6 +5136,21 @@ ALTER TABLE ONLY core.schema_migrations
 ALTER TABLE ONLY core.workspaces
     ADD CONSTRAINT workspaces_pkey PRIMARY KEY (workspace_id);
 
+ALTER TABLE ONLY ops.errors
+    ADD CONSTRAINT errors_pkey PRIMARY KEY (workspace_id, error_id);
+
+ALTER TABLE ONLY ops.job_kinds
+    ADD CONSTRAINT job_kinds_pkey PRIMARY KEY (workspace_id, kind);
+
+ALTER TABLE ONLY ops.job_runs
+    ADD CONSTRAINT job_runs_pkey PRIMARY KEY (workspace_id, job_id, lease);
+
+ALTER TABLE ONLY ops.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (workspace_id, job_id);
+
+ALTER TABLE ONLY ops.schedules
+    ADD CONSTRAINT schedules_pkey PRIMARY KEY (workspace_id, schedule_id);
+
 CREATE INDEX channels_by_group ON autopost.channels USING btree (workspace_id, platform, rate_group);
 
 CREATE INDEX channels_by_tags ON autopost.channels USING gin (tags);
@@ -2226,6 +5160,8 @@ CREATE INDEX deliveries_claimed ON autopost.deliveries USING btree (workspace_id
 CREATE INDEX deliveries_failed ON autopost.deliveries USING btree (workspace_id, status, updated_at) WHERE (status = ANY (ARRAY['failed_permanent'::text, 'dead'::text]));
 
 CREATE INDEX deliveries_in_flight ON autopost.deliveries USING btree (workspace_id, channel_id, content_hash) WHERE (status = ANY (ARRAY['queued'::text, 'claimed'::text, 'sending'::text, 'retry'::text]));
+
+CREATE INDEX deliveries_media_pending ON autopost.deliveries USING btree (workspace_id, message_id) WHERE ((status = 'queued'::text) AND (not_before = 'infinity'::timestamp with time zone));
 
 CREATE INDEX deliveries_queued ON autopost.deliveries USING btree (workspace_id, channel_id, not_before, created_at) WHERE (status = 'queued'::text);
 
@@ -2268,6 +5204,14 @@ CREATE INDEX messages_by_time ON autopost.messages USING btree (workspace_id, cr
 CREATE UNIQUE INDEX workspace_endpoints_active_secret ON autopost.workspace_endpoints USING btree (kind, secret_hash) WHERE enabled;
 
 CREATE INDEX api_keys_by_workspace ON core.api_keys USING btree (workspace_id);
+
+CREATE INDEX jobs_dead ON ops.jobs USING btree (workspace_id, job_id) WHERE (status = 'dead'::text);
+
+CREATE INDEX jobs_running ON ops.jobs USING btree (workspace_id, kind) WHERE (status = 'running'::text);
+
+CREATE UNIQUE INDEX jobs_unfinished_key ON ops.jobs USING btree (workspace_id, kind, unique_key) WHERE ((unique_key IS NOT NULL) AND (status = ANY (ARRAY['waiting'::text, 'retry'::text, 'running'::text])));
+
+CREATE INDEX jobs_waiting ON ops.jobs USING btree (workspace_id, kind, priority DESC, run_at, job_id) WHERE (status = ANY (ARRAY['waiting'::text, 'retry'::text]));
 
 ALTER INDEX autopost.events_by_delivery ATTACH PARTITION autopost.events_default_delivery_id_idx;
 
@@ -2312,6 +5256,9 @@ ALTER TABLE ONLY autopost.policies
 
 ALTER TABLE ONLY autopost.pull_cursors
     ADD CONSTRAINT pull_cursors_workspace_id_source_id_fkey FOREIGN KEY (workspace_id, source_id) REFERENCES autopost.pull_sources(workspace_id, source_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY autopost.pull_items
+    ADD CONSTRAINT pull_items_workspace_id_source_id_fkey FOREIGN KEY (workspace_id, source_id) REFERENCES autopost.pull_sources(workspace_id, source_id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY autopost.pull_sources
     ADD CONSTRAINT pull_sources_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);

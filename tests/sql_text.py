@@ -11,7 +11,7 @@ from functools import cached_property
 from vestnik.db.schema_files import read_functions
 
 _FUNCTION = re.compile(
-    r"create or replace function (?P<schema>\w+)\.(?P<name>\w+)\s*\((?P<arguments>.*?)\)\s*returns\b.*?"
+    r"create or replace function (?P<schema>\w+)\.(?P<name>\w+)\s*\((?P<arguments>.*?)\)\s*(?:returns|language)\b.*?"
     r"as \$\$(?P<body>.*?)\$\$",
     re.DOTALL,
 )
@@ -70,4 +70,6 @@ def clauses(words: tuple[str, ...], *begin: str, end: set[str]) -> Iterator[tupl
 
 
 def _arguments(text: str) -> list[str]:
-    return [argument for part in text.split(",") if (argument := " ".join(part.split()))]
+    """What a call passes: ``out`` ones are answers."""
+    given = (" ".join(part.split()) for part in text.split(","))
+    return [argument for argument in given if argument and not argument.startswith("out ")]

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from socket import socket
 
-import uvicorn
-
-from vestnik.adapters import registry
-from vestnik.adapters.contract import Adapter, AdapterContext
 from vestnik.api.app import create_app
+from vestnik.api.server import http_server
 from vestnik.autopost.dispatcher import Dispatcher
-from vestnik.autopost.housekeeping import ensure_event_partitions, keep_partitions_ahead
+from vestnik.autopost.housekeeping import ensure_event_partitions, keep_arrivals_small, keep_partitions_ahead
 from vestnik.db.migrate import check, migrate
 from vestnik.db.pool import Pool, make_pool
+from vestnik.equipment import Equipment, equipment
 from vestnik.errors import ConfigError
 from vestnik.log import get_log
-from vestnik.ops.secrets.box import SecretBox
-from vestnik.ops.secrets.credentials import Credentials
+from vestnik.ops.jobs.runner import Runner
+from vestnik.ops.jobs.scheduler import Scheduler
 from vestnik.settings import Settings
 
-ROLES = ("api", "dispatcher")
+ROLES = ("api", "dispatcher", "jobs")
+HTTP_PATIENCE = 3.0
 log = get_log()
 
 
@@ -62,25 +60,25 @@ async def service(settings: Settings, url: str, roles: Sequence[str] = ROLES) ->
         if role not in ROLES:
             raise ConfigError(f"there is no role {role!r}", hint=f"roles: {', '.join(ROLES)}")
     await check(url)
-    async with make_pool(url, min_size=2, max_size=16) as pool, _partitions_kept_ahead(pool):
-        credentials = Credentials(pool, SecretBox.open(settings.data_dir, _secret_key(settings)))
-        await credentials.verify()
-        adapters = load_adapters(settings, credentials)
+    async with (
+        make_pool(url, min_size=2, max_size=16) as pool,
+        # Who asks over HTTP must hear soon that the database is away, not when others give up.
+        make_pool(url, max_size=16, checkout_timeout=HTTP_PATIENCE, name="vestnik api") as http_pool,
+        _kept_up(keep_partitions_ahead(pool), "partitions"),
+        equipment(settings, pool) as tools,
+        _kept_up(keep_arrivals_small(tools.blobs), "arrivals") if "jobs" in roles else nullcontext(),
+    ):
+        running = await _start(settings, url, pool, http_pool, tools, roles)
         try:
-            running = await _start(settings, url, pool, adapters, roles)
-            try:
-                yield running
-            finally:
-                running.stop()
-                await asyncio.gather(*running.tasks, return_exceptions=True)
+            yield running
         finally:
-            for adapter in adapters.values():
-                await adapter.close()
+            running.stop()
+            await asyncio.gather(*running.tasks, return_exceptions=True)
 
 
 @asynccontextmanager
-async def _partitions_kept_ahead(pool: Pool) -> AsyncIterator[None]:
-    keeping = asyncio.create_task(keep_partitions_ahead(pool), name="partitions")
+async def _kept_up(work: Coroutine[None, None, None], name: str) -> AsyncIterator[None]:
+    keeping = asyncio.create_task(work, name=name)
     try:
         yield
     finally:
@@ -98,24 +96,8 @@ async def run(settings: Settings, url: str, roles: Sequence[str], started: Calla
         await running.ended()
 
 
-def load_adapters(settings: Settings, credentials: Credentials) -> dict[str, Adapter]:
-    return registry.load(
-        AdapterContext(
-            secret=credentials.resolve,
-            base_urls={"telegram": settings.telegram_api_url, "max": settings.max_api_url},
-            ca_files={"max": settings.max_ca_file} if settings.max_ca_file else {},
-            timeout=settings.http_timeout,
-            connections=settings.send_concurrency,
-        )
-    )
-
-
-def _secret_key(settings: Settings) -> str | None:
-    return settings.secret_key.get_secret_value() if settings.secret_key else None
-
-
 async def _start(
-    settings: Settings, url: str, pool: Pool, adapters: Mapping[str, Adapter], roles: Sequence[str]
+    settings: Settings, url: str, pool: Pool, http_pool: Pool, tools: Equipment, roles: Sequence[str]
 ) -> Service:
     tasks: list[asyncio.Task[None]] = []
     stops: list[Callable[[], None]] = []
@@ -124,15 +106,29 @@ async def _start(
         dispatcher = Dispatcher(
             url,
             pool,
-            adapters,
+            tools.adapters,
             concurrency=settings.send_concurrency,
             poll=settings.dispatch_poll,
             deadline=settings.http_timeout + 5,
         )
         stops.append(dispatcher.stop)
         tasks.append(asyncio.create_task(dispatcher.run(), name="dispatcher"))
+    if "jobs" in roles:
+        runner = Runner(url, pool, tools.job_kinds(), concurrency=settings.job_concurrency, poll=settings.dispatch_poll)
+        scheduler = Scheduler(pool)
+        stops += [runner.stop, scheduler.stop]
+        tasks.append(asyncio.create_task(runner.run(), name="jobs"))
+        tasks.append(asyncio.create_task(scheduler.run(), name="scheduler"))
     if "api" in roles:
-        server = http_server(settings, pool)
+        app = create_app(
+            http_pool,
+            tools.adapters,
+            blobs=tools.blobs,
+            puller=tools.puller,
+            media_max_bytes=settings.media_max_bytes,
+            max_request_bytes=settings.max_request_bytes,
+        )
+        server = http_server(settings, app)
         stops.append(server.end)
         tasks.append(asyncio.create_task(server.serve(), name="api"))
         http_url = await server.address(tasks[-1])
@@ -142,50 +138,3 @@ async def _start(
             each()
 
     return Service(tasks, stop, http_url)
-
-
-def http_server(settings: Settings, pool: Pool) -> HttpServer:
-    return HttpServer(
-        uvicorn.Config(
-            create_app(pool, max_request_bytes=settings.max_request_bytes),
-            host=settings.http_host,
-            port=settings.http_port,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=10,
-            server_header=False,
-        )
-    )
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, and with an address as soon as it listens."""
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        return nullcontext()
-
-    def end(self) -> None:
-        self.should_exit = True
-
-    async def address(self, serving: asyncio.Task[None]) -> str:
-        while not self.started:
-            if serving.done():
-                serving.result()
-                raise ConfigError(f"the API cannot listen on {self.config.host}:{self.config.port}")
-            await asyncio.sleep(0.01)
-        port = self.servers[0].sockets[0].getsockname()[1]
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"http://{host}:{port}"
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        except SystemExit:
-            # uvicorn ends the process when the port is taken; the whole service is ours to end, and to explain.
-            raise ConfigError(
-                f"the API cannot listen on {self.config.host}:{self.config.port}",
-                hint="is another Vestnik running? Choose another VESTNIK_HTTP_PORT",
-            ) from None

@@ -14,6 +14,7 @@ _COMMANDS = (
     *("demo", "up", "run", "migrate", "apply", "push", "queue", "events", "why", "sandbox", "bench"),
     *("db start", "db stop", "db status", "db url", "db psql", "db upgrade"),
     *("endpoint create", "endpoint rotate", "endpoint list", "apikey create", "apikey list", "apikey revoke"),
+    *(f"jobs {verb}" for verb in ("list", "show", "run", "retry", "cancel", "kinds", "pause", "resume", "schedules")),
 )
 
 

@@ -2,6 +2,7 @@
 
 To run it on an adapter of your own, give a subclass of ``Conformance`` a fixture ``rig`` that yields a
 ``Rig``: your adapter against something that misbehaves on demand, in the words of ``vestnik.sandbox.faults``.
+What an adapter does with media is in ``conformance_media``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from vestnik.adapters.contract import Adapter, Channel, MediaItem, SendError, SendMeta
+from vestnik.adapters.contract import Adapter, Channel, SendError, SendMeta
 
 TEXT = "Привет, мир 🌍"
 IMPATIENT = 1.2  # seconds; two thirds of it are for the connection, enough on a machine that is busy
@@ -251,14 +252,11 @@ class Conformance:
 
         assert [post["visible"] for post in rig.posts()] == [TEXT, "after"]
 
-    async def test_refuses_media_by_name_until_it_can(self, rig: Rig) -> None:
+    async def test_a_text_is_sent_as_planned(self, rig: Rig) -> None:
         adapter = rig.adapter()
-        if adapter.media:
-            pytest.skip("this adapter sends media")
-        media = [MediaItem("image", url="https://example.org/a.png")]
-        with pytest.raises(SendError) as caught:
-            await adapter.send_media(rig.channel, media, TEXT, (), SendMeta())
-        assert verdict(caught.value) == ("PERMANENT", "delivery", "media_unsupported")
+        (call,) = adapter.plan(rig.channel, (), TEXT, SendMeta())
+        await adapter.send_text(rig.channel, TEXT, SendMeta())
+        assert call.text == rig.posts()[0]["text"] == TEXT
 
     async def test_leaves_a_later_converter_to_a_newer_process(self, rig: Rig) -> None:
         error = await error_of(rig.adapter(), rig.channel, SendMeta(parse_mode="HTML", converter=99))

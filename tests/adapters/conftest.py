@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-pytest.register_assert_rewrite("conformance")
+pytest.register_assert_rewrite("conformance", "conformance_media", "conformance_series", "depot")
 
 from sandbox_rig import SandboxRig  # noqa: E402
 

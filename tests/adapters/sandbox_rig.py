@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from depot import MemoryDepot
+
 from vestnik.adapters import max, telegram
-from vestnik.adapters.contract import Adapter, AdapterContext, Channel, CreateAdapter
+from vestnik.adapters.contract import Adapter, AdapterContext, Channel, CreateAdapter, MediaItem
 from vestnik.sandbox.faults import parse_faults
 from vestnik.sandbox.server import Sandbox
 
 CREATE: dict[str, CreateAdapter] = {"telegram": telegram.create, "max": max.create}
 LONGEST = {"telegram": 4096, "max": 4000}
+LARGEST = {"telegram": 50 * 1024 * 1024, "max": 100 * 1024 * 1024}  # as far as a test of memory needs it
+EXPIRED = {
+    "telegram": {"message": "Bad Request: wrong file identifier/HTTP URL specified"},
+    "max": {"code": "attachment.expired", "method": "messages"},
+}
 CHAT = "-1001"
 
 
@@ -24,6 +31,8 @@ class SandboxRig:
         self.token = "1000001:SECRET-token_of_the_bot"
         self.channel = Channel("ws", "ch", platform, CHAT, "main", "main")
         self.longest_text = LONGEST[platform]
+        self.largest_file = LARGEST[platform]
+        self.depot = MemoryDepot()
         self.url = f"{sandbox.url}/{platform}"
         self._adapters: list[Adapter] = []
         self.platform.add_token(self.token, "bot")
@@ -38,6 +47,7 @@ class SandboxRig:
         ca_file: Path | None = None,
         connections: int = 8,
         token: str | None = None,
+        media: bool = True,
     ) -> Adapter:
         async def secret(workspace_id: str, platform: str, auth_ref: str) -> str:
             assert (workspace_id, platform, auth_ref) == ("ws", self.platform.name, "main")
@@ -50,12 +60,30 @@ class SandboxRig:
             ca_files={} if ca_file is None else {name: ca_file},
             timeout=timeout,
             connections=connections,
+            depot=self.depot if media else None,
         )
         self._adapters.append(CREATE[name](context))
         return self._adapters[-1]
 
     def fault(self, kind: str, **fault: Any) -> None:
         self.platform.faults[:] = parse_faults({"kind": kind, **fault})
+
+    def fault_of_messages(self, kind: str, **fault: Any) -> None:
+        # A file of MAX's is uploaded by calls of its own, which are not meant.
+        of_messages = {"method": "messages"} if self.platform.name == "max" else {}
+        self.fault(kind, **of_messages, **fault)
+
+    def fault_of_expired_media(self) -> None:
+        self.fault("400", **EXPIRED[self.platform.name])
+
+    def heal(self) -> None:
+        self.platform.faults.clear()
+
+    def known_media(self, handle: str) -> MediaItem:
+        return MediaItem("image", **{"file_id" if self.platform.name == "telegram" else "attachment_token": handle})
+
+    def uploads(self) -> int:
+        return self.platform.counters["uploads"]
 
     def posts(self) -> list[dict[str, Any]]:
         return [post.as_json() for post in self.chat.posts]

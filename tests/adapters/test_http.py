@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from email.utils import format_datetime
 from pathlib import Path
 
+import psycopg
+import psycopg_pool
 import pytest
 import uvloop
 from aiohttp import web
@@ -19,12 +21,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from sandbox_rig import SandboxRig
+from sandbox_rig import CREATE, SandboxRig
 
 from vestnik.adapters.contract import AdapterContext, SendError, SendMeta
 from vestnik.adapters.http import BODY_LIMIT, PlatformHttp
-from vestnik.errors import ConfigError
-from vestnik.sandbox.server import serve
+from vestnik.errors import ConfigError, NotFound
+from vestnik.sandbox.server import Sandbox, serve
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -263,6 +265,44 @@ async def test_a_missing_secret_is_passed_on(telegram_rig: SandboxRig) -> None:
 
     adapter = create(AdapterContext(secret, {"telegram": telegram_rig.url}))
     assert await error_of(adapter, telegram_rig.channel) is missing
+
+
+@pytest.mark.parametrize("platform", ["telegram", "max"])
+@pytest.mark.parametrize(
+    ("trouble", "expected"),
+    [
+        (psycopg.OperationalError("the database is away"), ("TRANSIENT", "delivery", "credential_unavailable")),
+        (psycopg_pool.PoolTimeout("no connection"), ("TRANSIENT", "delivery", "credential_unavailable")),
+        (TimeoutError(), ("TRANSIENT", "delivery", "credential_unavailable")),
+        (KeyError("x"), ("TRANSIENT", "delivery", "credential_unavailable")),
+        (ConfigError("encrypted with another key"), ("PERMANENT", "channel", "credential_unreadable")),
+    ],
+    ids=["database", "pool", "timeout", "fault", "another key"],
+)
+async def test_without_its_token_nothing_was_sent(
+    sandbox: Sandbox, platform: str, trouble: Exception, expected: tuple[str, str, str]
+) -> None:
+    rig = SandboxRig(sandbox, platform)
+
+    async def secret(*where: str) -> str:
+        raise trouble
+
+    adapter = CREATE[platform](AdapterContext(secret, {platform: rig.url}))
+    error = await error_of(adapter, rig.channel)
+    assert verdict(error) == expected
+    assert error.raw["outcome"] == "not_sent"
+    assert rig.posts() == []
+    await adapter.close()
+
+
+async def test_a_credential_that_is_not_there_is_told_by_the_one_who_looked(sandbox: Sandbox) -> None:
+    async def secret(*where: str) -> str:
+        raise NotFound("no telegram credential 'main' in workspace 'ws'")
+
+    rig = SandboxRig(sandbox, "telegram")
+    adapter = CREATE["telegram"](AdapterContext(secret, {"telegram": rig.url}))
+    with pytest.raises(NotFound, match="credential 'main'"):
+        await adapter.send_text(rig.channel, TEXT, SendMeta())
 
 
 def test_the_same_verdicts_on_uvloop() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from PIL import Image
 
 from vestnik.db.pool import Pool, call
+
+MEDIA_LIMIT = 1024 * 1024  # of one file
+BOUNDARY = "a-boundary-of-the-test"
 
 
 @dataclass
@@ -26,6 +31,11 @@ class Api:
         async with self.http.post(f"{self.url}/v1/push", headers=headers, **sent) as response:
             return response.status, await response.json(content_type=None), dict(response.headers)
 
+    async def push_form(self, *parts: bytes, end: bool = True, **headers: str) -> tuple[int, Any, dict[str, str]]:
+        headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"} | headers
+        body = b"".join(parts) + (f"--{BOUNDARY}--\r\n".encode() if end else b"")
+        return await self.push(raw=io.BytesIO(body), **headers)
+
     async def get(self, path: str, key: str | None = None) -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with self.http.get(f"{self.url}{path}", headers=headers) as response:
@@ -38,3 +48,23 @@ class Api:
         """How many rows a request has left where a post would."""
         tables = ("messages", "deliveries", "ingress_receipts")
         return {t: (await self.sql(f"select count(*) as n from autopost.{t}"))[0]["n"] for t in tables}
+
+
+def payload_part(payload: Any) -> bytes:
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return form_part("payload", body, content_type="application/json")
+
+
+def form_part(name: str, data: bytes, file_name: str | None = None, content_type: str = "") -> bytes:
+    """As a browser writes it."""
+    named = "" if file_name is None else f'; filename="{file_name}"'
+    kind = f"Content-Type: {content_type}\r\n" if content_type else ""
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"{named}\r\n{kind}\r\n'
+    return head.encode() + data + b"\r\n"
+
+
+def picture(shade: int = 0, side: int = 8) -> bytes:
+    """A small picture, another one for each shade."""
+    out = io.BytesIO()
+    Image.new("RGB", (side, side), (shade, 40, 90)).save(out, "PNG")
+    return out.getvalue()

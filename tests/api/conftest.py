@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import aiohttp
 import pytest
-from api_rig import Api
+from api_rig import MEDIA_LIMIT, Api
 
-from vestnik.app import http_server
+from vestnik.adapters import registry
+from vestnik.adapters.contract import Adapter, AdapterContext
+from vestnik.api.app import create_app
+from vestnik.api.server import http_server
 from vestnik.autopost import verbs
+from vestnik.autopost.media.blobs import BlobStore
 from vestnik.db.pool import Pool, call
 from vestnik.settings import Settings
+from vestnik.storage import open_store
 
 
 @pytest.fixture
-async def api(pool: Pool) -> AsyncIterator[Api]:
+async def api(pool: Pool, tmp_path: Path) -> AsyncIterator[Api]:
     """Workspace ``shop`` with one Telegram and one MAX channel and a fast endpoint."""
     await call(pool, "insert into core.workspaces (workspace_id, name) values ('shop', 'Shop')")
     for platform in ("telegram", "max"):
@@ -27,9 +33,24 @@ async def api(pool: Pool) -> AsyncIterator[Api]:
             (platform, platform),
         )
     secret = await verbs.create_endpoint(pool, "shop", "site", rps=1000)
-    server = http_server(Settings(http_port=0), pool)
+    server = http_server(
+        Settings(http_port=0),
+        create_app(
+            pool, adapters(), blobs=BlobStore(open_store((tmp_path / "objects").as_uri())), media_max_bytes=MEDIA_LIMIT
+        ),
+    )
     serving = asyncio.create_task(server.serve())
     async with aiohttp.ClientSession() as http:
         yield Api(await server.address(serving), pool, http, secret)
     server.end()
     await serving
+
+
+def adapters() -> Mapping[str, Adapter]:
+    """For plans only: nothing here is sent, so there is nowhere to send it to."""
+
+    async def no_secret(workspace_id: str, platform: str, auth_ref: str) -> str:
+        raise AssertionError("a plan needs no secret")
+
+    nowhere = "http://127.0.0.1:9"
+    return registry.load(AdapterContext(secret=no_secret, base_urls={"telegram": nowhere, "max": nowhere}))

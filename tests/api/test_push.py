@@ -151,8 +151,9 @@ BAD = {
     "unknown key": b'{"text": "x", "colour": "red"}',
     "unknown parse mode": b'{"text": "x", "parse_mode": "BBCode"}',
     "nothing to say": b'{"text": "  "}',
-    "media": b'{"text": "x", "media": [{"type": "image", "url": "https://e.x/a.png"}]}',
-    "schedule": b'{"text": "x", "scheduled_for": "2027-01-01T00:00:00Z"}',
+    "media": b'{"text": "x", "media": [{"type": "image", "url": "file:///etc/passwd"}]}',
+    "an upload without a form": b'{"text": "x", "media": [{"type": "image", "upload": "photo"}]}',
+    "schedule": b'{"text": "x", "scheduled_for": "2027-01-01T00:00:00"}',
     "65 tags": json.dumps({"text": "x", "tags": [str(n) for n in range(65)]}).encode(),
     "a long tag": json.dumps({"text": "x", "tags": ["t" * 65]}).encode(),
 }
@@ -172,7 +173,12 @@ async def test_faults_are_named(api: Api) -> None:
     _, answer, _ = await api.push({"text": 3, "colour": "red", "media": [{}]})
     assert answer["errors"] == ["colour: unknown key", "text: must be string, not number"]
     _, answer, _ = await api.push({"text": "x", "media": [{}], "scheduled_for": "2027-01-01"})
-    assert answer["errors"] == ["media: not supported yet", "scheduled_for: not supported yet"]
+    assert answer["errors"] == [
+        "media: item 1 needs a type: image, video, audio, file or animation",
+        "scheduled_for: must be a moment with its offset, like 2027-01-31T09:00:00+03:00",
+    ]
+    _, answer, _ = await api.push({"text": "x", "media": [{"type": "image", "upload": "photo"}]})
+    assert "send multipart/form-data with a part of that name" in answer["detail"]
 
 
 async def test_two_million_tags_are_refused_quickly(api: Api) -> None:

@@ -49,6 +49,8 @@ MOVES: dict[str, dict[tuple[str, str], tuple[str, ...]]] = {
     "requeue": {("dead", "retry"): ("manual_requeue",), ("failed_permanent", "retry"): ("manual_requeue",)},
     "release": {("sending", "retry"): ("manual_requeue",), ("claimed", "retry"): ("manual_requeue",)},
     "configure": {},
+    "cancel": {("queued", "failed_permanent"): ("cancelled",), ("retry", "failed_permanent"): ("cancelled",)},
+    "reschedule": {},
 }
 MOVES["take"] = (
     MOVES["claim"]
@@ -95,7 +97,16 @@ class Ledger:
         channel = self.channels[channel_id]
         group = self.groups.get(channel["rate_group"], {})
         gates = (channel["paused_until"], channel["cooldown_until"], group.get("cooldown_until"))
-        return channel["enabled"] and all(gate is None or gate <= now for gate in gates)
+        open_gates = all(gate is None or gate <= now for gate in gates)
+        return channel["enabled"] and open_gates and self.is_within_hours(channel_id, now)
+
+    def is_within_hours(self, channel_id: str, now: datetime) -> bool:
+        """For one window a day, of whole hours, by UTC."""
+        channel = self.channels[channel_id]
+        if channel["window_mode"] != "windowed":
+            return True
+        opens, closes = (int(time[:2]) for time in channel["posting_window"]["daily"][0])
+        return opens <= now.hour < closes if opens < closes else now.hour >= opens or now.hour < closes
 
     def is_paced(self, channel_id: str) -> bool:
         channel = self.channels[channel_id]
@@ -118,12 +129,17 @@ class Ledger:
     # What the tables say
 
     def look(
-        self, deed: str, deliveries: Iterable[Row], events: Iterable[Row], now: datetime, late: Counter[UUID]
+        self,
+        deed: str,
+        deliveries: Iterable[Row],
+        events: Iterable[Row],
+        now: datetime,
+        told: Counter[tuple[UUID, str]],
     ) -> None:
-        """``late``: results of this deed that were answered with "late", which leave an event and move nothing."""
+        """``told``: events of this deed that go with no move of a status, late results among them."""
         seen = {row["delivery_id"]: row for row in deliveries}
         assert self.known.keys() <= seen.keys(), "a delivery is lost"
-        expected = Counter({(delivery_id, "late_result"): n for delivery_id, n in late.items()})
+        expected = Counter(told)
         begun: list[Delivery] = []
         for delivery_id, row in seen.items():
             delivery = self.known.get(delivery_id)
@@ -170,14 +186,16 @@ class Ledger:
         return told
 
     def _minds_itself(self, channel_id: str, now: datetime) -> bool:
-        """Nobody has paused or disabled the channel: a claim that goes back there has expired."""
+        """Nobody has paused or disabled the channel, nor has it closed: a claim that goes back there has expired."""
         channel = self.channels[channel_id]
-        return channel["enabled"] and (channel["paused_until"] is None or channel["paused_until"] <= now)
+        paused = channel["paused_until"] is not None and channel["paused_until"] > now
+        return channel["enabled"] and not paused and self.is_within_hours(channel_id, now)
 
     def _begun(self, delivery: Delivery, row: Row, now: datetime) -> None:
         assert row["status"] == "sending"
         assert row["attempt"] == row["lease"] == len(delivery.begins) + 1, "attempts are begins, leases only grow"
         assert row["sending_started_at"] == now
+        assert row["scheduled_for"] is None or row["scheduled_for"] <= now, "it went before its moment"
         if delivery.begins and delivery.settled != len(delivery.begins):
             assert delivery.lost, "it was sent again although its last send was neither settled nor lost"
         delivery.begins.append(Begin(row["lease"], now))
@@ -221,11 +239,11 @@ class Ledger:
         assert not twins or any(d.lost for d in (delivery, *twins)), "the same content goes out twice"
 
     def _check_order(self, delivery: Delivery) -> None:
-        """Of what was never tried and never stepped aside, a channel sends the oldest first."""
-        if delivery.stepped_aside:
+        """Of what was never tried, never stepped aside and has no moment of its own, a channel sends the oldest first."""
+        if delivery.stepped_aside or delivery.row["scheduled_for"] is not None:
             return
         for other in self.in_channel(delivery.row["channel_id"], "queued", "claimed"):
-            if other.leases == 0 and not other.stepped_aside:
+            if other.leases == 0 and not other.stepped_aside and other.row["scheduled_for"] is None:
                 assert delivery.row["created_at"] <= other.row["created_at"], "a younger delivery overtook an older one"
 
     def _check_places(self) -> None:

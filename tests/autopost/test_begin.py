@@ -174,6 +174,13 @@ async def test_a_call_begins_no_more_than_its_limit_the_oldest_first(workspace: 
     assert found == [["post 0", "post 1"], [], ["post 2", "post 3", "post 4"], ["post 5"]]
 
 
+async def test_a_limit_that_does_not_divide_is_one_too(workspace: Autopost) -> None:
+    for n in range(3):
+        await workspace.channel(f"c{n}", max_parallel=10)
+    await backlog(workspace, 5)
+    assert [len(await workspace.take(limit)) for limit in (4, 1, 2, 100)] == [4, 1, 2, 8]
+
+
 async def test_without_a_time_the_calls_of_the_specification_go_by_the_clock(workspace: Autopost) -> None:
     workspace.now = datetime.now(UTC)
     await workspace.channel()
@@ -262,6 +269,18 @@ async def test_begins_keep_the_pace_in_every_window(
     together = [moment for channel in begins.values() for moment in channel]
     assert ceiling is None or fastest(together, ceiling) < 0.001
     assert len(together) > 25, "and the pace is used"
+
+
+async def test_a_step_that_is_no_whole_microsecond_is_rounded_up(workspace: Autopost) -> None:
+    """Four begins at three a second do not fit into 0.999999 s."""
+    await workspace.channel(rate_rps=3, max_parallel=9)
+    for n in range(2):
+        await workspace.push(f"post {n}")
+    assert len(await workspace.take()) == 1
+    workspace.wait(microseconds=333_333)
+    assert await workspace.take() == []
+    workspace.wait(microseconds=1)
+    assert len(await workspace.take()) == 1
 
 
 async def test_claims_that_fell_behind_go_out_one_by_one(workspace: Autopost) -> None:

@@ -76,6 +76,15 @@ async def test_only_slots_within_the_horizon_are_given_out(workspace: Autopost) 
     assert await slots(workspace) == [5]
 
 
+async def test_within_the_horizon_also_where_the_group_would_give_more(workspace: Autopost) -> None:
+    await backlog(workspace, 10, c1={"rate_rps": 1})
+    await workspace.sql(
+        "insert into autopost.platform_limits (workspace_id, platform, rate_group, rate_rps) values (%s, 'telegram', 'bot', 100)",
+        workspace.workspace,
+    )
+    assert await slots(workspace) == [0, 1, 2, 3, 4, 5]
+
+
 async def test_a_channel_has_at_most_so_many_claims(workspace: Autopost) -> None:
     await workspace.policy(claim_per_channel=3)
     await backlog(workspace, 8, c1={})
@@ -119,6 +128,16 @@ async def test_a_group_keeps_its_ceiling_also_for_channels_without_a_rate(worksp
     assert await slots(workspace) == [0, 1, 2, 3, 4, 5]
     assert (await workspace.channel_row())["next_allowed_at"] is None
     assert (await group(workspace))["next_allowed_at"] == workspace.now + timedelta(seconds=6)
+
+
+async def test_the_slots_of_a_group_go_on_where_the_last_call_stopped(workspace: Autopost) -> None:
+    await backlog(workspace, 2, a={}, b={})
+    await workspace.sql(
+        "insert into autopost.platform_limits (workspace_id, platform, rate_group, rate_rps) values (%s, 'telegram', 'bot', 1)",
+        workspace.workspace,
+    )
+    claims = [sorted(row["not_before"] for row in await workspace.claim(limit=2)) for _ in range(2)]
+    assert [(at - workspace.now).total_seconds() for at in claims[0] + claims[1]] == [0, 1, 2, 3]
 
 
 async def test_groups_and_platforms_are_apart(workspace: Autopost) -> None:
@@ -188,6 +207,14 @@ async def test_one_closed_channel_does_not_hold_up_the_others(workspace: Autopos
     assert Counter(row["channel_id"] for row in await workspace.claim()) == {"good": 3}
 
 
+@pytest.mark.parametrize("call", ["claim", "take"])
+async def test_closed_channels_use_up_no_turn(workspace: Autopost, call: str) -> None:
+    await backlog(workspace, 1, **{f"c{n}": {} for n in range(9)}, z={})
+    await workspace.sql("update autopost.channels set paused_until = 'infinity' where workspace_id = %s and channel_id <> 'z'",
+                        workspace.workspace)  # fmt: skip
+    assert [row["channel_id"] for row in await getattr(workspace, call)(limit=1)] == ["z"]
+
+
 async def test_a_retry_is_claimed_when_it_is_due_and_not_before(workspace: Autopost) -> None:
     await backlog(workspace, 1, c1={})
     (row,) = await workspace.take()
@@ -204,6 +231,18 @@ async def test_a_retry_that_waits_does_not_hold_its_channel(workspace: Autopost)
     (row,) = await workspace.take(limit=1)
     await workspace.retry(row["delivery_id"], lease=row["lease"], at=workspace.now + timedelta(hours=1))
     assert await texts(workspace, await workspace.claim()) == ["post 1"]
+
+
+@pytest.mark.parametrize("call", ["claim", "take"])
+async def test_a_retry_that_was_moved_to_later_is_left_alone_among_others(workspace: Autopost, call: str) -> None:
+    await backlog(workspace, 2, c1={})
+    (row,) = await workspace.take(limit=1)
+    await workspace.retry(row["delivery_id"], lease=row["lease"], at=workspace.now)
+    await workspace.sql("update autopost.deliveries set not_before = %s where delivery_id = %s",
+                        workspace.now + timedelta(minutes=1), row["delivery_id"])  # fmt: skip
+    assert await texts(workspace, await getattr(workspace, call)()) == ["post 1"]
+    workspace.wait(minutes=1)
+    assert await texts(workspace, await workspace.claim()) == ["post 0"]
 
 
 async def test_what_is_scheduled_for_later_is_left_alone(workspace: Autopost) -> None:
@@ -259,6 +298,11 @@ async def test_a_call_claims_no_more_than_its_limit(workspace: Autopost) -> None
 async def test_a_limit_is_shared_among_the_channels(workspace: Autopost) -> None:
     await backlog(workspace, 10, a={}, b={}, c={})
     assert Counter(row["channel_id"] for row in await workspace.claim(limit=6)) == {"a": 2, "b": 2, "c": 2}
+
+
+async def test_a_limit_that_does_not_divide_leaves_no_channel_out(workspace: Autopost) -> None:
+    await backlog(workspace, 10, a={}, b={}, c={})
+    assert Counter(row["channel_id"] for row in await workspace.claim(limit=4)) == {"a": 2, "b": 1, "c": 1}
 
 
 @pytest.mark.parametrize("call", ["claim", "take"])

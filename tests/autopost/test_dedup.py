@@ -141,11 +141,32 @@ async def test_another_hash_version_is_another_post(workspace: Autopost) -> None
     """The specification's key has four parts; a new way of hashing must not be held back by the old one."""
     await workspace.channel()
     await send(workspace)
-    for table in ("messages", "deliveries"):
-        await workspace.sql(
-            f"update autopost.{table} set hash_version = 0 where workspace_id = %s", workspace.workspace
-        )
+    for tables in (["messages", "deliveries"], ["deliveries"]):
+        for table in tables:
+            await workspace.sql(
+                f"update autopost.{table} set hash_version = 0 where workspace_id = %s", workspace.workspace
+            )
+        assert await counts(workspace) == (1, 0)
+        (row,) = await workspace.take()
+        await workspace.sent(row["delivery_id"], row["lease"])
+
+
+async def test_another_hash_version_under_way_is_another_post_too(workspace: Autopost) -> None:
+    await workspace.channel()
+    await workspace.push("hi")
+    await workspace.sql("update autopost.deliveries set hash_version = 0 where workspace_id = %s", workspace.workspace)
     assert await counts(workspace) == (1, 0)
+
+
+async def test_what_cannot_go_in_at_all_is_no_repetition(workspace: Autopost) -> None:
+    """It failed, and that is all it did: it is not counted twice."""
+    await workspace.channel()
+    await workspace.push("hi")
+    await workspace.sql("update autopost.channels set send_mode = 'media' where workspace_id = %s", workspace.workspace)
+    again = await workspace.push("hi")
+    assert (again["enqueued"], again["suppressed"], again["failed"]) == (0, 0, 1)
+    (event,) = await workspace.events("validation_failed")
+    assert "reason" not in event["meta"]
 
 
 async def test_the_same_post_twice_in_one_batch_is_one_delivery(workspace: Autopost) -> None:
@@ -247,8 +268,9 @@ async def requeue(workspace: Autopost, delivery_id: UUID) -> None:
     )  # fmt: skip
 
 
-async def test_a_requeued_row_that_was_overtaken_is_dropped(workspace: Autopost) -> None:
-    await workspace.channel()
+@pytest.mark.parametrize("rate", [None, 10], ids=["free", "paced"])
+async def test_a_requeued_row_that_was_overtaken_is_dropped(workspace: Autopost, rate: float | None) -> None:
+    await workspace.channel(rate_rps=rate)
     await workspace.push("hi")
     await move_to(workspace, "dead")
     (dead,) = await workspace.deliveries()

@@ -105,6 +105,21 @@ async def test_one_channel_alone_never_cools_its_group(workspace: Autopost) -> N
     assert await cooldowns(workspace) == ({"c1": 30}, 0)
 
 
+async def test_a_first_channel_that_hears_it_again_is_first_for_longer(workspace: Autopost) -> None:
+    await channels(workspace, 2, max_parallel=2)
+    await workspace.push("a")
+    await workspace.push("b")
+    rows = await workspace.take()
+    first, again, second = (*(row for row in rows if row["channel_id"] == "c1"), rows[-1])
+    await retries(workspace, first, LIMITED)
+    workspace.wait(seconds=20)
+    await retries(workspace, again, LIMITED)
+    workspace.wait(seconds=20)
+    assert second["channel_id"] == "c2"
+    await retries(workspace, second, LIMITED)
+    assert await cooldowns(workspace) == ({"c1": 10, "c2": 30}, 30)
+
+
 async def test_a_channel_of_another_group_is_no_second_channel(workspace: Autopost) -> None:
     await channels(workspace, 1)
     await workspace.channel("other", rate_group="another bot")
@@ -122,6 +137,14 @@ async def test_a_shorter_wait_does_not_end_a_longer_one(workspace: Autopost) -> 
     await retries(workspace, first, LIMITED)
     await retries(workspace, second, LIMITED | {"retry_after_ms": 1000})
     assert (await cooldowns(workspace))[0] == {"c1": 30}
+
+
+async def test_a_shorter_wait_does_not_end_a_longer_one_of_the_group(workspace: Autopost) -> None:
+    await channels(workspace, 2)
+    sends = await under_way(workspace)
+    await fails(workspace, sends["c1"], REVOKED)
+    await retries(workspace, sends["c2"], LIMITED | {"scope_named": True, "retry_after_ms": 1000})
+    assert await group_wait(workspace) == 300
 
 
 @pytest.mark.parametrize(
@@ -144,6 +167,7 @@ async def test_claims_behind_a_gate_that_closes_go_back_to_their_place(
     waiting = await workspace.deliveries("queued")
     assert [row["rendered_text"] for row in waiting] == ["post 1", "post 2", "post 3"]
     assert {(row["claimed_at"], row["claim_token"], row["attempt"]) for row in waiting} == {(None, None, 0)}
+    assert [row["not_before"] for row in waiting] == [row["created_at"] for row in waiting]
     events = await workspace.events("claim_released")
     assert {event["delivery_id"] for event in events} == {row["delivery_id"] for row in waiting}
     assert {event["meta"]["reason"] for event in events} == {reason}

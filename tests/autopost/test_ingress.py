@@ -119,6 +119,15 @@ async def test_a_door_lets_its_rate_through_and_not_one_more(workspace: Autopost
     assert await admit(workspace, 9) == 1
 
 
+async def test_a_request_every_third_of_a_second_passes_a_door_of_three(workspace: Autopost) -> None:
+    """A third is no whole number of microseconds."""
+    await door(workspace, ingress_rps=3)
+    assert await admit(workspace, 9) == 3
+    for _ in range(3):
+        workspace.wait(microseconds=333_333)
+        assert await admit(workspace, 9) == 1
+
+
 @pytest.mark.parametrize("rps", [0.5, 1, 3, 2.5, 7])
 async def test_in_any_window_at_most_the_rate_and_one_burst_pass(workspace: Autopost, rps: float) -> None:
     await door(workspace, ingress_rps=rps)

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import psycopg
 import pytest
@@ -70,6 +70,7 @@ channels = st.lists(
         "max_parallel": st.integers(1, 3),
         "dedup_ttl_hours": st.sampled_from([None, 0, 1]),
         "on_unknown": st.sampled_from(["resend", "resend", "hold"]),
+        "posting_window": st.sampled_from([None, None, ("11:00", "13:00"), ("22:00", "02:00")]),
     }),
     min_size=2, max_size=4,
 )  # fmt: skip
@@ -85,6 +86,7 @@ waits = st.one_of(
     st.sampled_from([0.0005, 0.34, 0.5, 1, 2, 7, 15, 31, 301, 3600, 7200, 168 * 3600]),
     st.floats(0.000001, 400, allow_nan=False),
 ).map(lambda seconds: timedelta(seconds=seconds))
+moments = st.sampled_from([-60, 1, 90, 3600, 12 * 3600]).map(lambda seconds: timedelta(seconds=seconds))
 runs = st.sampled_from(["run-1", "run-2"])
 limits = st.sampled_from([1, 2, 5, 100])
 
@@ -116,6 +118,8 @@ class Queue(RuleBasedStateMachine):
         for n, channel in enumerate(channels):
             group = f"{channel['platform']}-{channel['rate_group']}"
             names = {**channel, "channel_id": f"c{n}", "target_id": f"@{n}", "auth_ref": "bot", "rate_group": group}
+            if hours := names["posting_window"]:
+                names |= {"window_mode": "windowed", "posting_window": Jsonb({"daily": [hours]})}
             self._insert("channels", names)
         groups = itertools.product(["telegram", "max"], ["first", "second"])
         for (platform, name), rate in zip(groups, group_rates, strict=True):
@@ -131,13 +135,15 @@ class Queue(RuleBasedStateMachine):
             return
         for query in (
             "update core.workspaces set status = 'active' where workspace_id = %(w)s",
-            "update autopost.channels set enabled = true, rate_rps = null, paused_until = null, cooldown_until = null where workspace_id = %(w)s",
+            "update autopost.channels set enabled = true, rate_rps = null, paused_until = null, cooldown_until = null,"
+            " window_mode = 'immediate' where workspace_id = %(w)s",
             "update autopost.platform_limits set rate_rps = null, cooldown_until = null where workspace_id = %(w)s",
         ):
             self._sql(query)
         for _ in range(200):
             self.now += timedelta(minutes=6)
-            self._sql("select autopost.sweep_sending(%(w)s, 500, %(now)s), autopost.sweep_claimed(%(w)s, 500, %(now)s)")
+            self._sql("select autopost.sweep_sending(%(w)s, 500, %(now)s), autopost.sweep_claimed(%(w)s, 500, %(now)s),"
+                      " autopost.sweep_windows(%(w)s, 500, %(now)s)")  # fmt: skip
             begun = self._sql("select * from claim_and_begin(%(w)s, 'last', 100, %(now)s)")
             self._settle([{"delivery_id": str(row["delivery_id"]), "lease": row["lease"]} for row in begun])
             left = [row for row in self._rows("deliveries") if row["status"] not in ENDS and row["held_at"] is None]
@@ -150,11 +156,14 @@ class Queue(RuleBasedStateMachine):
     @rule(
         names=st.lists(st.sampled_from(sorted(POSTS)), min_size=1, max_size=3),
         only=st.none() | st.sets(st.integers(0, 3), min_size=1),
+        later=st.none() | st.none() | moments,
     )
-    def push(self, names: list[str], only: set[int] | None) -> None:
+    def push(self, names: list[str], only: set[int] | None, later: timedelta | None) -> None:
         self.now += timedelta(milliseconds=1)  # the items of a batch share its moment; two batches never do
         wanted = None if only is None else [f"c{n}" for n in sorted(only)]
-        raws = [POSTS[name][0] | ({} if wanted is None else {"channels": wanted}) for name in names]
+        about = {} if wanted is None else {"channels": wanted}
+        about |= {} if later is None else {"scheduled_for": (self.now + later).isoformat()}
+        raws = [POSTS[name][0] | about for name in names]
         expected = [self._expected_births(names[:n], name, wanted) for n, name in enumerate(names)]
         answers = self._sql(
             "select * from autopost.enqueue_batch(%(w)s, null, 'push', array(select jsonb_array_elements(%(raws)s)), %(now)s) order by item",
@@ -246,7 +255,7 @@ class Queue(RuleBasedStateMachine):
         ]
         for row in taken:
             was = before[row["delivery_id"]]
-            assert (was["next_retry_at"] or was["not_before"]) <= self.now, "it was not due"
+            assert _due_at(was) <= self.now, "it was not due"
             assert self.active
             assert self.ledger.is_open(row["channel_id"], self.now)
         for channel_id, channel in channels.items():
@@ -321,7 +330,7 @@ class Queue(RuleBasedStateMachine):
             assert list(self._sql(query, **arguments)[0].values()) == [answers[worth]]
         if worth == "settles":
             delivery.settled = delivery.leases
-        late = Counter([delivery.row["delivery_id"]] if worth == "late" else [])
+        late = Counter([(delivery.row["delivery_id"], "late_result")] if worth == "late" else [])
         self._look("settle", late, gates if gates is not None else forgiven)
 
     @rule(errors=st.lists(st.none() | st.sampled_from(sorted(set(ERRORS) - {"403", "banned"})), min_size=1, max_size=6))
@@ -362,10 +371,14 @@ class Queue(RuleBasedStateMachine):
         before = {i: d.row for i, d in self.ledger.known.items()}
         self._look("sweep_claimed")
         assert {i for i, row in before.items() if row["status"] != self.ledger.known[i].row["status"]} == stale
+        moved = self._sql("select autopost.sweep_windows(%(w)s, 500, %(now)s) as n")[0]["n"]
+        assert moved == 0, "nobody has changed the hours"
 
     def _is_stale(self, row: dict[str, Any]) -> bool:
         channel = self.ledger.channels[row["channel_id"]]
         if not channel["enabled"] or (channel["paused_until"] or self.now) > self.now:
+            return True
+        if not self.ledger.is_within_hours(row["channel_id"], self.now):
             return True
         sending = self.ledger.in_channel(row["channel_id"], "sending")
         alive = any(d.row["sending_started_at"] >= self.now - self.policy["sending_lease"] for d in sending)
@@ -388,13 +401,14 @@ class Queue(RuleBasedStateMachine):
         if self.active:
             for channel_id in self.ledger.channels:
                 self._check_nothing_is_left(channel_id)
-        told = self._sql("select autopost.next_begin_at(%(w)s) as at")[0]["at"]
+        told = self._sql("select autopost.next_begin_at(%(w)s, %(now)s) as at")[0]["at"]
         if told is not None and self.active:
             assert told > self.now, "it would never sleep"
             self.now = told
             begun = self._sql("select * from claim_and_begin(%(w)s, 'run-1', 100, %(now)s)")
             self._begun("take", begun, 100)
-            assert begun, "it was woken for nothing"
+            closed = [c for c in self.ledger.channels if not self.ledger.is_within_hours(c, self.now)]
+            assert begun or closed, "it was woken for nothing"
 
     def _check_nothing_is_left(self, channel_id: str) -> None:
         channel = self.ledger.channels[channel_id]
@@ -402,7 +416,7 @@ class Queue(RuleBasedStateMachine):
         if places <= 0 or not self.ledger.is_open(channel_id, self.now) or self.ledger.is_paced(channel_id):
             return
         waiting = self.ledger.in_channel(channel_id, "queued", "claimed", "retry")
-        due = [d for d in waiting if (d.row["next_retry_at"] or d.row["not_before"]) <= self.now]
+        due = [d for d in waiting if _due_at(d.row) <= self.now]
         assert not due, "there is a place, nothing in the way, and yet it does not go out"
 
     # The operator
@@ -429,6 +443,48 @@ class Queue(RuleBasedStateMachine):
         if section == 3:
             assert all(self.ledger.known[i].row["status"] == "retry" for i in chosen)
 
+    @precondition(lambda self: self.ledger.known)
+    @rule(pick=st.integers(0, 99))
+    def cancel(self, pick: int) -> None:
+        """What waits of a message, and nothing else of it."""
+        unsent, waiting = self._unsent(self._pick(pick, prefer="queued").row["message_id"])
+        answers = self._sql(
+            "select * from autopost.cancel_deliveries(%(w)s, 'me', 'because', %(id)s, p_now => %(now)s)",
+            id=unsent.message_id,
+        )
+        self._look("cancel")
+        assert {row["delivery_id"]: row["outcome"] for row in answers} == {
+            i: "cancelled" if i in waiting else "too_late" for i in unsent.ids
+        }
+        assert all(self.ledger.known[i].row["status"] == "failed_permanent" for i in waiting)
+
+    @precondition(lambda self: self.ledger.known)
+    @rule(pick=st.integers(0, 99), later=st.none() | moments)
+    def reschedule(self, pick: int, later: timedelta | None) -> None:
+        unsent, waiting = self._unsent(self._pick(pick, prefer="queued").row["message_id"])
+        held = {i for i in waiting if self.ledger.known[i].row["held_at"] is not None}
+        at = None if later is None else self.now + later
+        answers = self._sql(
+            "select * from autopost.reschedule_deliveries(%(w)s, 'me', 'because', %(at)s, %(id)s, p_now => %(now)s)",
+            id=unsent.message_id, at=at,
+        )  # fmt: skip
+        for i in waiting - held:
+            self.ledger.known[i].stepped_aside = True
+        self._look("reschedule", Counter((i, "rescheduled") for i in waiting - held))
+        said = {"rescheduled": waiting - held, "held": held, "too_late": unsent.ids - waiting}
+        assert {row["delivery_id"]: row["outcome"] for row in answers} == {i: s for s, of in said.items() for i in of}
+        for row in answers:
+            if row["outcome"] == "rescheduled":
+                kept = self.ledger.known[row["delivery_id"]].row
+                assert (kept["scheduled_for"], row["goes_at"]) == (at, _due_at(kept))
+                assert row["goes_at"] >= max(self.now, at or self.now)
+
+    def _unsent(self, message_id: Any) -> tuple[Unsent, set[Any]]:
+        """All that is not at its end, and what of it waits."""
+        rows = {i: d.row for i, d in self.ledger.known.items() if d.row["message_id"] == message_id}
+        ids = {i for i, row in rows.items() if row["status"] not in ENDS}
+        return Unsent(message_id, ids), {i for i in ids if rows[i]["status"] in ("queued", "retry")}
+
     @rule()
     def release_stuck(self) -> None:
         self._runbook(10)
@@ -441,7 +497,7 @@ class Queue(RuleBasedStateMachine):
 
     # Looking
 
-    def _look(self, deed: str, late: Counter[Any] | None = None, gates: dict[str, Any] | None = None) -> None:
+    def _look(self, deed: str, told: Counter[Any] | None = None, gates: dict[str, Any] | None = None) -> None:
         """Everything as it stands now, held against the ledger. ``gates``: what the deed had to change of the channels."""
         events = [e for e in self._rows("events") if e["id"] not in self.told]
         self.told |= {e["id"] for e in events}
@@ -449,7 +505,7 @@ class Queue(RuleBasedStateMachine):
         self.ledger.channels = {row["channel_id"]: row for row in self._rows("channels")}
         self.ledger.groups = {row["rate_group"]: row for row in self._rows("platform_limits")}
         self._check_gates(before, gates or {})
-        self.ledger.look(deed, self._rows("deliveries"), events, self.now, late or Counter())
+        self.ledger.look(deed, self._rows("deliveries"), events, self.now, told or Counter())
         for event in events:
             if event["delivery_id"] is not None:
                 delivery = self.ledger.known[event["delivery_id"]]
@@ -538,6 +594,16 @@ class Queue(RuleBasedStateMachine):
 
 
 _RESUMED = {"enabled": True, "paused_until": None, "error_streak": 0}
+
+
+class Unsent(NamedTuple):
+    message_id: Any
+    ids: set[Any]
+
+
+def _due_at(row: Any) -> datetime:
+    moment: datetime = max(row["not_before"], row["next_retry_at"] or row["not_before"])
+    return moment
 
 
 def _name_of(delivery: Delivery) -> str:

@@ -157,6 +157,29 @@ async def test_the_order_of_links_and_buttons_is_part_of_the_hash(workspace: Aut
         assert await content_hash(workspace, forth) != await content_hash(workspace, back)
 
 
+PICTURE = {"type": "image", "url": "https://a.example/a.png"}
+SECOND = {"type": "image", "blob_ref": "sha256:02"}
+
+
+async def test_media_in_another_order_are_another_post(workspace: Autopost) -> None:
+    forth, back = {"media": [PICTURE, SECOND]}, {"media": [SECOND, PICTURE]}
+    assert await content_hash(workspace, forth) != await content_hash(workspace, back)
+
+
+async def test_a_picture_is_known_by_its_canonical_address(workspace: Autopost) -> None:
+    same = {"media": [PICTURE | {"url": "HTTPS://A.example:443/a.png"}]}
+    assert await content_hash(workspace, {"media": [PICTURE]}) == await content_hash(workspace, same)
+
+
+@pytest.mark.parametrize("change", [{"type": "file"}, {"url": "https://a.example/b.png"}, {"caption": "a"}], ids=str)
+async def test_what_the_reader_sees_of_a_picture_makes_another_hash(
+    workspace: Autopost, change: dict[str, str]
+) -> None:
+    assert await content_hash(workspace, {"media": [PICTURE]}) != await content_hash(
+        workspace, {"media": [PICTURE | change]}
+    )
+
+
 async def test_a_message_keeps_only_what_the_reader_sees(workspace: Autopost) -> None:
     pushed = await workspace.push(
         POST | {"source_ref": "cms-42", "source": {"feed": "a"}, "meta": {"k": 1}, "tags": ["x"]}

@@ -40,8 +40,8 @@ async def test_unknown_keys_are_named_in_order(workspace: Autopost) -> None:
 async def test_every_known_key_may_be_there_and_may_be_null(workspace: Autopost) -> None:
     assert await problems_of(workspace, dict.fromkeys(KEYS) | {"text": "hi"}) == []
     full = {
-        "text": "hi", "parse_mode": "None", "media": [], "links": ["http://e.example"], "buttons": [[BUTTON]],
-        "disable_preview": True, "tags": ["a"], "source_ref": "r", "channels": ["c1"], "source": {"a": 1},
+        "text": "hi", "parse_mode": "None", "media": [{"type": "image", "url": URL, "caption": None}], "links": ["http://e.example"], "buttons": [[BUTTON]],
+        "disable_preview": True, "tags": ["a"], "source_ref": "r", "scheduled_for": "2027-01-31T09:00:00+03:00", "channels": ["c1"], "source": {"a": 1},
         "workspace_id": "any", "meta": {"b": [1]},
     }  # fmt: skip
     assert await problems_of(workspace, full) == []
@@ -68,7 +68,9 @@ async def test_a_wrong_type_is_named(workspace: Autopost, key: str, value: Any, 
     assert await problems_of(workspace, {"text": "hi"} | {key: value}) == [problem]
 
 
-NEEDS_TEXT = "text: a post needs text or links"
+NEEDS_TEXT = "text: a post needs text, links or media"
+SCHEDULE = "scheduled_for: must be a moment with its offset, like 2027-01-31T09:00:00+03:00"
+URL = "https://e.example/a.png"
 LINK = "links: each must be an http or https address"
 BUTTONS = "buttons: each has text and url, both strings, and nothing else"
 
@@ -112,8 +114,40 @@ BUTTONS = "buttons: each has text and url, both strings, and nothing else"
         ({"text": " \t\r\n"}, NEEDS_TEXT),
         ({"text": "\u00a0"}, NEEDS_TEXT),
         ({"text": None}, NEEDS_TEXT),
-        ({"media": [{"type": "image", "url": "https://e.example/a.png"}]}, "media: not supported yet"),
-        ({"scheduled_for": "2027-01-31T09:00:00+03:00"}, "scheduled_for: not supported yet"),
+        ({"media": [URL]}, "media: item 1 must be an object with a type and a url"),
+        ({"media": [{"url": URL}]}, "media: item 1 needs a type: image, video, audio, file or animation"),
+        (
+            {"media": [{"type": "photo", "url": URL}]},
+            "media: item 1 needs a type: image, video, audio, file or animation",
+        ),
+        (
+            {"media": [{"type": "image"}]},
+            "media: item 1 needs exactly one of url, blob_ref, file_id, attachment_token, upload",
+        ),
+        (
+            {"media": [{"type": "image", "url": URL, "file_id": "x"}]},
+            "media: item 1 needs exactly one of url, blob_ref, file_id, attachment_token, upload",
+        ),
+        (
+            {"media": [{"type": "image", "url": "ftp://e.example/a"}]},
+            "media: item 1 has a url that is not an http or https address",
+        ),
+        ({"media": [{"type": "image", "url": URL, "alt": "x"}]}, "media: item 1 has an unknown key: alt"),
+        ({"media": [{"type": "image", "url": 1}]}, "media: item 1 takes strings only"),
+        (
+            {"media": [{"type": "image", "blob_ref": ""}]},
+            "media: item 1 refers to nothing, or to a name of more than 2048 characters",
+        ),
+        (
+            {"media": [{"type": "image", "url": URL}, {"type": "image", "upload": "a"}]},
+            "media: item 2 names an upload that did not come along: send multipart/form-data with a part of that name",
+        ),
+        ({"media": [{"type": "image", "url": URL}] * 101}, "media: at most 100 items"),
+        ({"scheduled_for": "tomorrow"}, SCHEDULE),
+        ({"scheduled_for": "2027-01-31"}, SCHEDULE),
+        ({"scheduled_for": "2027-01-31T09:00:00"}, SCHEDULE),
+        ({"scheduled_for": "2027-02-30T09:00:00Z"}, SCHEDULE),
+        ({"scheduled_for": "infinity"}, SCHEDULE),
     ],
     ids=lambda value: str(value)[:60],
 )

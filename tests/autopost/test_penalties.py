@@ -76,6 +76,24 @@ async def test_sends_begun_before_the_pause_are_the_same_incident(workspace: Aut
     assert len(await workspace.events("channel_paused")) == 1
 
 
+@pytest.mark.parametrize("way", ["take", "claim"])
+async def test_a_send_that_showed_signs_of_life_since_is_the_same_incident_too(workspace: Autopost, way: str) -> None:
+    await channels(workspace, 1, max_parallel=2)
+    for n in range(2):
+        await workspace.push(f"post {n}")
+    if way == "claim":
+        await workspace.claim()
+        workspace.wait(seconds=1)
+    first, second = await workspace.take()
+    workspace.wait(seconds=1)
+    await fails(workspace, first, FORBIDDEN)
+    workspace.wait(seconds=1)
+    row = (workspace.workspace, second["delivery_id"], second["lease"], workspace.now)
+    assert await workspace.value("select autopost.extend_sending(%s, %s, %s, %s)", *row)
+    await fails(workspace, second, FORBIDDEN)
+    assert (await workspace.channel_row())["error_streak"] == 1
+
+
 async def incident(workspace: Autopost, n: int) -> None:
     """One more refusal, after the pause of the last one."""
     workspace.wait(hours=1, seconds=1)

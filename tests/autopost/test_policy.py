@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
+from pydantic import ValidationError
+
+from vestnik.autopost.declaration import Policy, read_declaration
+from vestnik.errors import ConfigError
 
 if TYPE_CHECKING:
     from conftest import Autopost
@@ -121,6 +126,26 @@ async def receipt_lifetime(workspace: Autopost) -> timedelta:
     return until - workspace.now
 
 
+async def files_waited_for(workspace: Autopost) -> int:
+    await workspace.channel(platform="max", target_id="1")
+    picture = {"type": "image", "url": "https://e.example/a.png"}
+    return (await workspace.push({"media": [picture]}))["media_pending"]
+
+
+async def refused_for_its_size(workspace: Autopost) -> int:
+    await workspace.channel()
+    blob = {"blob_ref": "b", "origin_url": "b", "content_type": "video/mp4", "size_bytes": 2_000_000}
+    await workspace.sql("select autopost.store_origin(%s, %s)", workspace.workspace, Jsonb(blob))
+    return (await workspace.push({"media": [{"type": "video", "blob_ref": "b"}]}))["failed"]
+
+
+async def warned_of_a_neighbour(workspace: Autopost) -> int:
+    await workspace.channel()
+    at = (workspace.now + timedelta(hours=5)).isoformat()
+    await workspace.push({"text": "one", "scheduled_for": at})
+    return len((await workspace.push({"text": "two", "scheduled_for": at}))["warnings"])
+
+
 Look = Callable[["Autopost"], Awaitable[Any]]
 
 # Per column: what to look at, what it is by default, another value, what it is then.
@@ -140,6 +165,9 @@ EFFECTS: dict[str, tuple[Look, Any, Any, Any]] = {
     "claimed_lease": (lambda w: swept_after(w, "claim"), 300, "7 seconds", 7),
     "expired_send_backoff": (wait_after_lost_send, timedelta(seconds=15), "1 minute", timedelta(minutes=1)),
     "dedup_ttl_hours": (hours_held_back, 168, 3, 3),
+    "upload_policy": (files_waited_for, 1, Jsonb({"image": "url_allowed"}), 0),
+    "media_max_bytes": (refused_for_its_size, 0, Jsonb({"telegram": {"video": 1_000_000}}), 1),
+    "min_gap": (warned_of_a_neighbour, 0, "1 hour", 1),
     "receipt_ttl": (receipt_lifetime, timedelta(days=2), "1 day", timedelta(days=1)),
 }
 
@@ -182,8 +210,50 @@ async def test_every_rule_has_a_test(workspace: Autopost) -> None:
 @pytest.mark.parametrize(
     ("column", "value"),
     [("claim_per_channel", 0), ("max_attempts", 0), ("backoff_factor", 0.5), ("backoff_jitter", 1.5), ("backoff_jitter", -0.1),
-     ("disable_after_permanent_streak", 0), ("dedup_ttl_hours", -1)],
+     ("disable_after_permanent_streak", 0), ("dedup_ttl_hours", -1), ("backoff_factor", 101), ("backoff_factor", "NaN")],
 )  # fmt: skip
 async def test_a_rule_without_sense_cannot_be_stored(workspace: Autopost, column: str, value: float) -> None:
     with pytest.raises(psycopg.errors.CheckViolation):
         await workspace.policy(**{column: value})
+
+
+DECLARED = [name for name, field in Policy.model_fields.items() if "timedelta" in str(field.annotation)]
+DURATIONS = [*DECLARED, "not_ready_backoff", "not_ready_backoff_max"]
+
+
+@pytest.mark.parametrize("beyond", [timedelta(days=999999999), timedelta(microseconds=-1)], ids=["huge", "negative"])
+@pytest.mark.parametrize("column", DURATIONS)
+async def test_a_duration_beyond_all_dates_or_before_now_can_neither_be_stored_nor_declared(
+    workspace: Autopost, column: str, beyond: timedelta
+) -> None:
+    """It would fail each call of its workspace."""
+    with pytest.raises(psycopg.errors.CheckViolation):
+        await workspace.policy(**{column: beyond})
+    if column in DECLARED:
+        with pytest.raises(ValidationError, match=column):
+            Policy.model_validate({column: beyond})
+
+
+def test_what_is_too_long_is_told_in_days() -> None:
+    declared = {"workspaces": [{"id": "w", "policy": {"pause_on_permanent_for": "400d"}}]}
+    with pytest.raises(ConfigError, match="pause_on_permanent_for: Input should be less than or equal to 365 d$"):
+        read_declaration(declared)
+
+
+async def test_every_duration_that_can_be_declared_can_be_stored(workspace: Autopost) -> None:
+    for end in ("ge", "le"):
+        bounds = {
+            name: getattr(bound, end)
+            for name in DECLARED
+            for bound in Policy.model_fields[name].metadata if hasattr(bound, end)
+        }  # fmt: skip
+        assert len(bounds) >= 9
+        await workspace.policy(**Policy.model_validate(bounds).written())
+
+
+async def test_every_duration_of_the_table_is_bounded(workspace: Autopost) -> None:
+    columns = await workspace.sql(
+        "select column_name as name from information_schema.columns"
+        " where table_schema = 'autopost' and table_name = 'policies' and data_type = 'interval'"
+    )
+    assert {row["name"] for row in columns} == set(DURATIONS)

@@ -62,6 +62,24 @@ async def test_of_many_identical_requests_exactly_one_passes_the_gate(
     assert await autopost.statuses() == {"queued": 1}
 
 
+@pytest.mark.parametrize(
+    "post", [{"text": "hello"}, {"text": "hello", "source_ref": "cms-1"}], ids=["by hash", "by source_ref"]
+)
+async def test_a_request_that_meets_its_twin_under_way_waits_and_is_a_repetition(
+    autopost: Any, crowd: Crowd, post: dict[str, Any]
+) -> None:
+    await autopost.channel("a")
+    # A workspace's first row of rules is a lock of its own.
+    await autopost.sql("select autopost.policy_of('w')")
+    door = await autopost.endpoint()
+    first, second = await crowd.hands(2)
+    async with first.connection.transaction():
+        await first.push_batch(post, endpoint=door, gated=True)
+        answer = await crowd.blocked(second, second.push_batch(post, endpoint=door, gated=True))
+    assert [row["outcome"] for row in await answer] == ["duplicate"]
+    assert await autopost.value("select count(*) from autopost.ingress_receipts") == 1
+
+
 async def test_a_request_whose_twin_fails_is_not_taken_for_a_repetition(autopost: Any, crowd: Crowd) -> None:
     """The receipt is written in the transaction of the enqueue: when that is rolled back, so is the receipt."""
     await autopost.channel("a")
@@ -130,6 +148,18 @@ async def test_a_pause_that_commits_first_wins_over_a_begin(autopost: Any, crowd
     assert await autopost.statuses() == {"claimed": 1}
 
 
+@pytest.mark.parametrize("call", ["claim", "take"])
+async def test_a_pause_that_commits_first_wins_over_a_claim(autopost: Any, crowd: Crowd, call: str) -> None:
+    await autopost.channel("a", rate_rps=10)
+    await autopost.push("hello")
+    operator, dispatcher = await crowd.hands(2)
+    async with operator.connection.transaction():
+        await operator.sql("update autopost.channels set paused_until = %s", autopost.now + timedelta(hours=1))
+        late = await crowd.blocked(dispatcher, getattr(dispatcher, call)())
+    assert await late == []
+    assert await autopost.statuses() == {"queued": 1}
+
+
 async def test_who_waited_for_a_lock_begins_by_the_time_it_is_then(autopost: Any, crowd: Crowd, pool: Pool) -> None:
     """A begin that was asked for before a long wait must not be booked at the time of asking: the next one, a step
     after that, would go out at the same moment."""
@@ -143,6 +173,26 @@ async def test_who_waited_for_a_lock_begins_by_the_time_it_is_then(autopost: Any
         await holder.sql("select pg_sleep(0.5)")
     assert len(await waiting) == 1
     assert await autopost.sql(begin) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "column"), [("claim_deliveries", "claimed_at"), ("begin_sending", "sending_started_at")]
+)
+async def test_the_calls_of_the_specification_go_by_the_time_after_the_wait_too(
+    autopost: Any, crowd: Crowd, pool: Pool, call: str, column: str
+) -> None:
+    await autopost.channel("a", rate_rps=4)
+    await push_now(pool, "one")
+    if call == "begin_sending":
+        await autopost.sql("select autopost.claim_deliveries('w', 'run')")
+    first, holder = await crowd.hands(2)
+    async with holder.connection.transaction():
+        await holder.sql("select autopost.lock_channels('w', array['a'])")
+        waiting = await crowd.blocked(first, first.sql(f"select * from autopost.{call}('w', 'run')"))
+        released = await holder.value("select clock_timestamp()")
+    assert len(await waiting) == 1
+    (row,) = await autopost.deliveries()
+    assert row[column] >= released
 
 
 async def test_the_first_use_of_a_group_by_many_at_once(autopost: Any, crowd: Crowd) -> None:
@@ -168,6 +218,21 @@ async def test_the_first_use_of_a_policy_by_many_at_once(autopost: Any, crowd: C
 
 
 # Results
+
+
+async def test_two_channels_of_a_group_that_hear_429_at_once_cool_it(autopost: Any, crowd: Crowd) -> None:
+    """The second must see what the first has noted of the group, or each of them is a first."""
+    await autopost.channel("a")
+    await autopost.channel("b")
+    await autopost.push("hello")
+    rows = {row["channel_id"]: row for row in await autopost.take()}
+    first, second = await crowd.hands(2)
+    limited = {"scope": "platform", "code": "429", "retry_after_ms": 30000}
+    async with first.connection.transaction():
+        await first.retry(rows["a"]["delivery_id"], limited, rows["a"]["lease"])
+        answer = await crowd.blocked(second, second.retry(rows["b"]["delivery_id"], limited, rows["b"]["lease"]))
+    assert await answer == "retry"
+    assert await autopost.value("select cooldown_until from autopost.platform_limits") > autopost.now
 
 
 async def test_a_success_that_waited_for_the_sweep_still_settles(autopost: Any, crowd: Crowd) -> None:

@@ -121,5 +121,21 @@ async def test_receipts_are_swept_when_they_expire(workspace: Autopost) -> None:
         "select autopost.sweep_receipts(%s, 1, %s)", workspace.workspace, workspace.now
     )
     assert await sweep() == 0
-    workspace.wait(hours=12, microseconds=1)
+    workspace.wait(hours=12)
+    assert await sweep() == 0, "to the microsecond"
+    workspace.wait(microseconds=1)
     assert [await sweep() for _ in range(3)] == [1, 1, 0], "page by page, and only what has expired"
+
+
+async def test_a_page_of_a_sweep_is_not_used_up_by_another_workspace(workspace: Autopost) -> None:
+    other = type(workspace)(workspace.connection, workspace.workspace + "-other")
+    await other.workspace_row()
+    for one, wait in ((other, 0), (workspace, 1)):
+        one.wait(hours=wait)
+        await one.policy(receipt_ttl="1 day")
+        await door(one)
+        await arrive(one, {"text": "a"})
+    workspace.wait(days=2)
+    query = "select autopost.sweep_receipts(%s, 1, %s)"
+    assert await workspace.value(query, workspace.workspace, workspace.now) == 1
+    assert await workspace.value(query, other.workspace, workspace.now) == 1

@@ -34,6 +34,16 @@ async def test_what_is_put_into_html_is_escaped(workspace: Autopost) -> None:
     )
 
 
+async def test_a_link_is_no_markup_of_markdown(workspace: Autopost) -> None:
+    link = "https://b.example/*x*_y_"
+    assert await rendered(workspace, {"text": "hi", "links": [link]}, "Markdown") == f"hi\n\n<{link}>"
+    assert await rendered(workspace, {"text": f"[x]({link})", "links": [link]}, "Markdown") == f"[x]({link})"
+    assert (
+        await rendered(workspace, {"text": "hi", "links": ["https://b.example/"]}, "Markdown")
+        == "hi\n\nhttps://b.example/"
+    )
+
+
 async def test_a_delivery_keeps_its_text_and_how_to_send_it(workspace: Autopost) -> None:
     await workspace.channel()
     button = {"text": "Go", "url": "https://e.example/"}

@@ -62,7 +62,7 @@ KEYS = {
     "platform_limits": "workspace_id, platform, rate_group",
     "messages": "workspace_id, message_id",
     "media_origin": "workspace_id, blob_ref",
-    "media_blobs": "workspace_id, blob_ref, provider, auth_ref",
+    "media_blobs": "workspace_id, blob_ref, provider, auth_ref, sent_as",
     "deliveries": "workspace_id, delivery_id",
     "events": "workspace_id, ts, id",
     "pull_sources": "workspace_id, source_id",

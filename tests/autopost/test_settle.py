@@ -304,5 +304,13 @@ async def test_a_refusal_is_not_unknown_so_it_is_not_held(workspace: Autopost) -
     assert await workspace.retry(row["delivery_id"], {"code": "500", "scope": "platform"}, row["lease"]) == "retry"
 
 
+async def test_what_is_refused_for_good_is_not_held_whatever_is_known_of_it(workspace: Autopost) -> None:
+    await workspace.channel(on_unknown="hold")
+    row = await begun(workspace)
+    error = {"scope": "delivery", "code": "400", "raw": {"outcome": "unknown"}}
+    assert await workspace.fail(row["delivery_id"], error, row["lease"]) == "failed_permanent"
+    assert (await workspace.delivery(row["delivery_id"]))["held_at"] is None
+
+
 async def test_an_empty_batch_is_nothing(workspace: Autopost) -> None:
     assert await workspace.settle() == {}

@@ -7,19 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
-import psycopg
 import pytest
-from crowd import push_now, settle_now, take_now
-from psycopg import AsyncConnection, sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg import AsyncConnection
 from psycopg.rows import DictRow
 
 from sql_text import Function, clauses, functions
-from vestnik.db.embedded import EmbeddedServer
-from vestnik.db.embedded.place import ROLE
-from vestnik.db.pool import Pool, call, make_pool
 from vestnik.db.schema_files import read_functions
 
 pytestmark = pytest.mark.pg16
@@ -57,12 +50,33 @@ OTHER_FIRST_ARGUMENT = {
     "autopost.punish_channel": "its first argument is a row of the workspace",
     "autopost.note_delivery": "its first argument is a row of the workspace",
     "autopost.must_hold": "its first argument is a row of the workspace",
-}
+    "autopost.goes_at": "its first arguments are rows of the workspace",
+    "autopost.shut_window_opens": "its first argument is a row of the workspace",
+} | dict.fromkeys(
+    [
+        f"autopost.{name}"
+        for name in (
+            "window_problem", "window_open", "next_open", "window_closes", "window_change", "clock_steady_until",
+            "before_dated_day", "open_hours", "windows_of_day", "window_names_problem", "window_times_problem", "is_date",
+            "timezone_problem", "is_open", "first_moment",
+        )
+    ],
+    "touches no row: stable, because the zones are",
+) | {
+    "autopost.unwanted_reason": "its first argument is a row of the workspace",
+    "ops.end_run": "its first argument is a row of the workspace",
+    "ops.note_dead": "its first argument is a row of the workspace",
+    "ops.job_problem": "touches no row: stable, because moments are read in the session's time zone",
+    "ops.is_moment": "touches no row",
+    "ops.schedule_problem": "touches no row",
+    "ops.workspaces_with_jobs": "asks across workspaces, without a lock",
+    "ops.due_schedules": "asks across workspaces, without a lock",
+}  # fmt: skip
 LOCAL_SETTINGS = {
     "autopost.ingress_admit": "synchronous_commit for its own transaction: where it is lost, only speed is"
 }
 ROW_LOCKS = {"autopost.sweep_receipts": "for update on receipts, which nothing refers to"}
-EDGES = {"core": {"core"}, "autopost": {"autopost", "core"}}
+EDGES = {"core": {"core"}, "ops": {"ops", "core"}, "autopost": {"autopost", "ops", "core"}}
 
 TABLES = """
     select n.nspname || '.' || c.relname as name, c.oid
@@ -239,79 +253,3 @@ def set_clauses(function: Function) -> Iterator[tuple[str, ...]]:
 
 def pairs(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     return pairwise(words)
-
-
-# The same, run
-
-
-async def test_every_body_stands_without_a_search_path(db: AsyncConnection[DictRow]) -> None:
-    async with db.transaction(force_rollback=True):
-        await db.execute("set local search_path = pg_catalog")
-        await db.execute("set local check_function_bodies = on")
-        for file in read_functions().values():
-            await db.execute(file.text.encode())
-
-
-async def test_every_function_runs_without_a_search_path(server: EmbeddedServer, database: str, autopost: Any) -> None:
-    """What PL/pgSQL finds out only when it runs."""
-    with psycopg.connect(server.superuser_url, autocommit=True) as admin:
-        admin.execute(sql.SQL("alter role {} in database {} set track_functions = 'all'").format(
-            sql.Identifier(ROLE), sql.Identifier(conninfo_to_dict(database)["dbname"])))  # fmt: skip
-    await autopost.endpoint()
-    for n in range(6):
-        await autopost.channel(f"c{n}", rate_rps=[None, 5][n % 2], platform=["telegram", "max"][n % 3 == 0])
-    async with make_pool(make_conninfo(database, options="-c search_path=pg_catalog"), max_size=1) as pool:
-        await live_through_everything(pool)
-        await call(pool, "select pg_stat_force_next_flush()")
-        found = await call(
-            pool,
-            """select p.pronamespace::regnamespace || '.' || p.proname as name
-               from pg_proc p join pg_language l on l.oid = p.prolang and l.lanname = 'plpgsql'
-               left join pg_stat_user_functions s on s.funcid = p.oid
-               where p.pronamespace::regnamespace::text = any (%s) and coalesce(s.calls, 0) = 0""",
-            (sorted(EDGES),),
-        )
-    assert {row["name"] for row in found} <= {"autopost.forbid_move"}
-
-
-async def live_through_everything(pool: Pool) -> None:
-    await call(pool, "select autopost.ensure_event_partitions(now() + interval '30 days')")
-    await call(
-        pool,
-        "select autopost.ingress_admit('w', 'door', 1), autopost.record_refusals('w', 'door', 'ingress_rate_limited', 'rate', 2)",
-    )
-    for raw in ('{"text": "<b>a</b>", "parse_mode": "HTML"}', '{"text": "b", "source_ref": "1"}'):
-        await call(
-            pool,
-            "select * from autopost.enqueue_batch('w', 'door', 'webhook_push', array[%s]::jsonb[], p_gated => true)",
-            (raw,),
-        )
-    await push_now(pool, "c", "c", "d")
-    await call(
-        pool,
-        """select * from autopost.enqueue_messages_and_deliveries('w', null, 'push', '{"text": "\u0451  x", "tags": ["n"]}')""",
-    )
-    await call(pool, "select autopost.rotate_endpoint('w', 'door', 'another secret')")
-    await call(pool, "select * from autopost.claim_deliveries('w', 'run', 2)")
-    await call(pool, "select * from autopost.begin_sending('w', 'run', 1)")
-    begun = await take_now(pool)
-    errors: list[dict[str, Any]] = [
-        {"category": "TRANSIENT", "code": "429", "retry_after_ms": 1, "scope_named": True},
-        {"category": "PERMANENT", "code": "403", "scope": "channel"},
-        {"category": "PERMANENT", "code": "401", "scope": "platform"},
-        {"category": "TRANSIENT", "code": "500"},
-    ]
-    results = [{"delivery_id": str(row["delivery_id"]), "lease": row["lease"]} for row in begun]
-    await settle_now(pool, [result | {"error": error} for result, error in zip(results, errors, strict=False)])
-    await settle_now(pool, results)
-    await call(pool, "select autopost.sweep_sending('w'), autopost.sweep_claimed('w'), autopost.sweep_receipts('w')")
-    await call(pool, "select autopost.mark_sent('w', %s, 'm', p_lease => 1)", (begun[-1]["delivery_id"],))
-    await call(
-        pool, "select autopost.next_begin_at('w'), autopost.workspaces_with_work(''), autopost.remember_workspace('w')"
-    )
-    await call(pool, "select * from autopost.why_delivery('w', %s)", (begun[0]["delivery_id"],))
-    await call(
-        pool,
-        "insert into autopost.events (workspace_id, id, ts, action) values ('w', gen_random_uuid(), '2031-01-01', 'enqueue')",
-    )
-    await call(pool, "select autopost.drain_default_partition()")

@@ -22,9 +22,11 @@ async def under_way(workspace: Autopost, count: int = 1, **columns: Any) -> list
 
 
 async def claims(workspace: Autopost, count: int = 1, **columns: Any) -> None:
+    """A second after the posts came in: their slots are not their places in the queue."""
     await workspace.channel(**columns)
     for n in range(count):
         await workspace.push(f"post {n}")
+    workspace.wait(seconds=1)
     assert len(await workspace.claim()) == count
 
 
@@ -186,6 +188,13 @@ async def test_claims_of_a_channel_that_is_only_slow_stay(workspace: Autopost) -
     workspace.wait(seconds=101)
     assert await workspace.sweep() == (1, 2), "its send fell silent: they are stale after all"
     assert (await workspace.delivery(row["delivery_id"]))["status"] == "retry"
+
+
+async def test_claims_behind_sends_that_fell_silent_are_stale_whoever_is_swept_first(workspace: Autopost) -> None:
+    await claims(workspace, 2)
+    await workspace.begin()
+    workspace.wait(seconds=301)
+    assert await workspace.value("select autopost.sweep_claimed(%s, 500, %s)", workspace.workspace, workspace.now) == 1
 
 
 async def test_claims_of_a_channel_with_a_free_place_are_stale(workspace: Autopost) -> None:

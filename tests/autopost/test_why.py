@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
+from psycopg.types.json import Jsonb
 
 if TYPE_CHECKING:
     from conftest import Autopost
@@ -132,6 +133,92 @@ async def test_a_schedule_and_a_slot(workspace: Autopost) -> None:
     assert (answer["gate"], answer["earliest"]) == ("slot", workspace.now + timedelta(seconds=2))
 
 
+OFFICE = {"daily": [["09:00", "18:00"]]}
+NIGHT = {"daily": [["22:00", "02:00"]]}
+
+
+async def test_a_closed_window_names_itself_and_its_opening(workspace: Autopost) -> None:
+    await queued(workspace, window_mode="windowed", posting_window=NIGHT)
+    answer = await why(workspace)
+    assert (answer["gate"], answer["earliest"]) == ("window", clock(22))
+    assert answer["detail"] == "the posting window of channel c1 is closed"
+    assert [found["gate"] for found in answer["gates"]] == ["window"], "nobody has scheduled it"
+
+
+async def test_an_open_window_is_no_gate(workspace: Autopost) -> None:
+    await queued(workspace, window_mode="windowed", posting_window=OFFICE)
+    assert await gate(workspace) == ("none", 0)
+
+
+async def test_a_schedule_and_the_window_behind_it(workspace: Autopost) -> None:
+    await workspace.channel(window_mode="windowed", posting_window=NIGHT)
+    await workspace.push({"text": "hi", "scheduled_for": clock(15).isoformat()})
+    answer = await why(workspace)
+    assert (answer["gate"], answer["earliest"]) == ("window", clock(22))
+    assert [(found["gate"], found["opens"][11:16]) for found in answer["gates"]] == [
+        ("window", "22:00"), ("schedule", "15:00"),
+    ]  # fmt: skip
+
+
+async def test_a_schedule_within_the_window_is_the_gate(workspace: Autopost) -> None:
+    await workspace.channel(window_mode="windowed", posting_window=OFFICE)
+    await workspace.push({"text": "hi", "scheduled_for": clock(15).isoformat()})
+    answer = await why(workspace)
+    assert (answer["gate"], answer["earliest"], answer["detail"]) == (
+        "schedule",
+        clock(15),
+        "it is scheduled for later",
+    )
+
+
+async def test_another_gate_that_opens_while_the_window_is_closed_leads_to_the_window(workspace: Autopost) -> None:
+    await queued(workspace, window_mode="windowed", posting_window=OFFICE)
+    await set_channel(workspace, paused_until=clock(20))
+    answer = await why(workspace)
+    assert (answer["gate"], answer["earliest"]) == ("window", clock(9, day=2))
+    assert answer["detail"] == "the posting window of channel c1 is closed then"
+
+
+async def test_a_window_that_never_opens_has_no_moment(workspace: Autopost) -> None:
+    await queued(workspace, window_mode="windowed", posting_window=OFFICE)
+    await workspace.sql(
+        "update autopost.channels set posting_window = '{}' where workspace_id = %s", workspace.workspace
+    )
+    assert await gate(workspace) == ("window", None)
+
+
+async def test_hours_changed_by_hand_do_not_hide_the_moment_that_was_planned(workspace: Autopost) -> None:
+    await queued(workspace, window_mode="windowed", posting_window=NIGHT)
+    await set_channel(workspace, window_mode="immediate")
+    answer = await why(workspace)
+    assert (answer["gate"], answer["earliest"]) == ("schedule", clock(22))
+    assert await workspace.take() == []
+
+
+async def test_a_send_under_way_waits_for_no_window(workspace: Autopost) -> None:
+    await queued(workspace, window_mode="windowed", posting_window=OFFICE)
+    workspace.now = clock(17, 59)
+    await workspace.take()
+    workspace.now = clock(18)
+    assert (await why(workspace))["gate"] == "lease"
+
+
+async def test_media_that_are_fetched_come_before_everything(workspace: Autopost) -> None:
+    await workspace.channel(window_mode="windowed", posting_window=NIGHT)
+    media = [{"type": "image", "url": "https://e.org/a.png"}]
+    await workspace.push({"text": "hi", "media": media, "scheduled_for": clock(15).isoformat()})
+    (event,) = await workspace.events("enqueue")
+    answer = await why(workspace, event["delivery_id"])
+    assert (answer["gate"], answer["earliest"], answer["detail"]) == (
+        "media_pending", None, "its media are being fetched",
+    )  # fmt: skip
+    assert [found["gate"] for found in answer["gates"]] == ["media_pending", "window"]
+
+
+def clock(hour: int, minute: int = 0, day: int = 1) -> datetime:
+    return datetime(2027, 3, day, hour, minute, tzinfo=UTC)
+
+
 async def test_places_and_leases(workspace: Autopost) -> None:
     await queued(workspace)
     await workspace.push("second")
@@ -217,7 +304,10 @@ async def test_asking_changes_nothing(workspace: Autopost) -> None:
     assert before == (await workspace.deliveries(), await workspace.channel_row(), await workspace.events())
 
 
-@pytest.mark.parametrize("gates", ["none", "paused", "cooldown", "group", "retry", "schedule", "pause and cooldown"])
+@pytest.mark.parametrize(
+    "gates",
+    ["none", "paused", "cooldown", "group", "retry", "schedule", "pause and cooldown", "window", "pause into night"],
+)
 async def test_the_earliest_moment_is_the_moment_at_which_it_can_go(workspace: Autopost, gates: str) -> None:
     """Not a microsecond before: the answer and the claim must never drift apart."""
     await queued(workspace)
@@ -237,6 +327,12 @@ async def test_the_earliest_moment_is_the_moment_at_which_it_can_go(workspace: A
         await workspace.sql(
             "update autopost.deliveries set not_before = %s where workspace_id = %s", until, workspace.workspace
         )
+    if gates in ("window", "pause into night"):
+        await workspace.sql(
+            "update autopost.channels set window_mode = 'windowed', posting_window = %s where workspace_id = %s",
+            Jsonb(NIGHT if gates == "window" else OFFICE), workspace.workspace,
+        )  # fmt: skip
+        await set_channel(workspace, paused_until=clock(21) if gates == "pause into night" else None)
     earliest = (await why(workspace))["earliest"]
     if earliest > workspace.now:
         workspace.now = earliest - timedelta(microseconds=1)

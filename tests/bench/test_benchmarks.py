@@ -16,7 +16,10 @@ PROMISED = {
     "drain": ("deliveries_per_s", "wal_bytes_per_delivery", "vs_procrastinate", "with_blocked_backlog"),
     "fanout": ("rows_per_s", "vs_plain_insert"),
     "ingest": ("requests_per_s", "p50_ms", "p99_ms", "vs_bare_insert", "rows_per_s", "rows_vs_plain_insert"),
+    "jobs": ("jobs_per_s", "vs_procrastinate"),
     "latency": ("p50_ms", "p99_ms"),
+    "media": ("uploads", "deliveries_per_s", "peak_rss_mb", "peak_rss_mb_large"),
+    "pull": ("items_per_s", "vs_plain_insert"),
 }
 
 
@@ -29,7 +32,7 @@ def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", PROMISED)
 def test_it_prints_one_line_with_what_it_promises(name: str, own_folder: Path) -> None:
     done = run(name, own_folder)
-    if name == "drain" and find_spec("procrastinate") is None:
+    if name in ("drain", "jobs") and find_spec("procrastinate") is None:
         # The peer is a requirement of the benchmark only; without it one is told how to get it.
         assert done.returncode == 1
         assert "pip install procrastinate" in done.stderr
@@ -45,4 +48,4 @@ def test_it_prints_one_line_with_what_it_promises(name: str, own_folder: Path) -
 def test_an_unknown_one_is_refused_with_the_names_there_are(own_folder: Path) -> None:
     done = run("nothing", own_folder)
     assert done.returncode == 1
-    assert "drain, fanout, ingest, latency" in done.stderr
+    assert "drain, fanout, ingest, jobs, latency, media, pull" in done.stderr

@@ -66,6 +66,19 @@ def test_a_changed_declaration_shows_what_changes(cli: Cli) -> None:
         ("workspaces: [{id: 'no spaces please'}]", "id"),
         ("workspaces: [{id: w, name: '${NOT_THERE}'}]", "NOT_THERE"),
         (
+            "workspaces: [{id: w, channels: [{id: a, platform: telegramm, target: '1', auth_ref: b}]}]",
+            "installed are max, telegram",
+        ),
+        (
+            "workspaces: [{id: w, channels: [{id: a, platform: telegram, target: '1', auth_ref: b, rate_rps: .inf}]}]",
+            "rate_rps",
+        ),
+        (
+            "workspaces: [{id: w, channels: [{id: a, platform: telegram, target: '1', auth_ref: b,"
+            " settings: {message_thread_id: abc}}]}]",
+            "message_thread_id",
+        ),
+        (
             "workspaces: [{id: w, channels: [{id: a, platform: telegram, target: '1', auth_ref: b},"
             " {id: c, platform: telegram, target: '1', auth_ref: b}]}]",
             "one destination",
@@ -86,7 +99,8 @@ def test_a_wrong_declaration_says_what_is_wrong_and_changes_nothing(cli: Cli, te
 def test_endpoints_and_keys_over_their_life(cli: Cli) -> None:
     cli.ok("apply", cli.write("shop.yml", "workspaces: [{id: shop}]"))
     first = cli.ok("endpoint", "create", "shop", "site").strip()
-    assert "already exists" in cli.refused("endpoint", "create", "shop", "site")
+    assert "vestnik endpoint rotate shop site" in cli.refused("endpoint", "create", "shop", "site")
+    assert "no name for an endpoint" in cli.refused("endpoint", "create", "shop", "no spaces; please")
     rotated = cli.ok("endpoint", "rotate", "shop", "site")
     assert "site-v2" in rotated
     assert first not in rotated
@@ -102,9 +116,10 @@ def test_endpoints_and_keys_over_their_life(cli: Cli) -> None:
 
 
 def test_mistakes_are_answered_in_words(cli: Cli) -> None:
-    assert "no workspace nowhere" in cli.refused("push", "nowhere", "Hello")
+    for command in (("push", "nowhere", "Hello"), ("queue", "-w", "nowhere"), ("events", "nowhere")):
+        assert "no workspace nowhere" in cli.refused(*command)
     cli.ok("apply", cli.write("w.yml", "workspaces: [{id: w}]"))
-    assert "text or links" in cli.refused("push", "w")
+    assert "text, links or media" in cli.refused("push", "w")
     assert "no such file" in cli.refused("push", "w", "--payload", "missing.json").lower()
     assert "no delivery" in cli.refused("why", "00000000-0000-0000-0000-000000000000")
     assert "there is no role 'cook'" in cli.refused("run", "cook")

@@ -54,6 +54,14 @@ async def test_tokens_come_and_go_and_are_never_shown(client: Any) -> None:
     assert (await client.telegram("getMe", token="99:NEW")).status == 401
 
 
+async def test_every_bot_has_a_number_of_its_own(client: Any) -> None:
+    await client.admin("PUT", "telegram/tokens/second", {"token": "2:B"})
+    await client.admin("DELETE", "telegram/tokens/main")
+    await client.admin("PUT", "telegram/tokens/third", {"token": "3:C"})
+    numbers = [(await client.telegram("getMe", token=token)).body["result"]["id"] for token in ("2:B", "3:C")]
+    assert numbers[0] != numbers[1]
+
+
 async def test_lenient_takes_any_token_and_any_chat(client: Any) -> None:
     await client.admin("PUT", "telegram/settings", {"lenient": True})
     assert (await client.telegram("sendMessage", text="a", token="5:ANY", chat_id="-77")).status == 200

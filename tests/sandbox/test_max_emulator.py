@@ -47,7 +47,7 @@ async def test_the_other_calls(client: Any) -> None:
     again = await client.ask("DELETE", f"/max/messages?message_id={mid}", **head)
     assert (again.status, again.body["success"]) == (200, False)
     assert (await client.ask("GET", "/max/chats/-5", **head)).body["code"] == "not.found"
-    assert (await client.ask("PUT", "/max/messages", **head)).status == 405
+    assert (await client.ask("PATCH", "/max/messages", **head)).status == 405
     assert (await client.ask("GET", "/max/nothing", **head)).status == 404
 
 

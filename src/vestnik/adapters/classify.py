@@ -42,10 +42,39 @@ def _rule(name: str, category: Category, scope: Scope, *words: str) -> Rule:
     return Rule(name, category, scope, re.compile("|".join(words), re.IGNORECASE))
 
 
+MEDIA_EXPIRED = "media_expired"
+NOT_READY = "attachment.not.ready"
+ACTED_ON = (MEDIA_EXPIRED, NOT_READY)  # what is done about them must not depend on what a platform calls them
+
+
 # Read from the top. The payload's own faults come before everything about chats, because their texts quote
 # what the author wrote: an address with "forbidden" in it must not pause a channel.
 RULES = (
-    _rule("attachment.not.ready", "TRANSIENT", "delivery", r"attachment\.not\.ready", r"file\.not\.processed"),
+    _rule(NOT_READY, "TRANSIENT", "delivery", r"attachment\.not\.ready", r"\.not\.processed"),
+    _rule(
+        MEDIA_EXPIRED,
+        "PERMANENT",
+        "delivery",
+        r"wrong (remote )?file.?id",
+        r"FILE_REFERENCE_",
+        r"file is temporarily unavailable",
+        r"attachment\.(expired|not\.found)",
+        r"(attachment|photo|image|video|audio|file|upload)[ .]token",
+        r"token[ .](is |has |not )?(expired|found)",
+    ),
+    _rule(
+        "media_refused",
+        "PERMANENT",
+        "delivery",
+        r"failed to get HTTP URL content",
+        r"wrong type of the web page content",
+        r"WEBPAGE_(CURL_FAILED|MEDIA_EMPTY)",
+        r"PHOTO_\w+",
+        r"(IMAGE|VIDEO|MEDIA|FILE)_\w*(FAILED|INVALID|EMPTY)",
+        r"\bis too big\b",
+        r"file must be non-empty",
+        r"can't use file of type",
+    ),
     _rule(
         "message_too_long",
         "PERMANENT",
@@ -187,6 +216,8 @@ def _by_status(status: int) -> tuple[Category, Scope]:
 def _code(refusal: Refusal, rule: Rule | None) -> str:
     if refusal.status >= 500:
         return str(refusal.status)
+    if rule is not None and rule.name in ACTED_ON:
+        return rule.name
     if refusal.code:
         return refusal.code
     if rule is not None and refusal.status in (200, 400):

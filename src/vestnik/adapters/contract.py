@@ -47,6 +47,8 @@ class MediaItem:
     content_type: str | None = None
     size_bytes: int | None = None
     file_name: str | None = None
+    width: int | None = None  # in pixels, of an image
+    height: int | None = None
 
 
 class Resolved(Protocol):
@@ -57,7 +59,8 @@ class Resolved(Protocol):
 
     @property
     def handle(self) -> str | None:
-        """The platform's ``file_id`` or token; None: it is this sender's to upload, and nobody else's meanwhile."""
+        """The platform's ``file_id`` or token, also one just learned; None: it is this sender's to upload, and nobody
+        else's meanwhile."""
 
     def read(self) -> AsyncIterator[bytes]:
         """The bytes, from the beginning at each call; SendError ``media_missing_origin`` when they are gone."""
@@ -70,7 +73,11 @@ class Resolved(Protocol):
 
 
 class Depot(Protocol):
-    """Where media come from, and where a platform's handle for one is kept for the next sender."""
+    """Where media come from, and where a platform's handle for one is kept for the next sender.
+
+    Handles are kept by what an item is sent as (``type``), too: a photo's handle is none of a document. No item is
+    named twice in one call. Leaving before something was learned lets the next sender upload it.
+    """
 
     def resolve(
         self, channel: Channel, items: Sequence[MediaItem]
@@ -106,6 +113,7 @@ class SendMeta:
     long_text: LongText = "refuse"
     more_link: str | None = None  # where truncate_with_link leads
     upload_policy: Mapping[str, str] = field(default_factory=dict)  # media type → upload_required | url_allowed
+    largest: Mapping[str, int] = field(default_factory=dict)  # media type → bytes, where a server of one's own differs
     series: Series | None = None  # None: one attempt, nothing is remembered
 
 
@@ -113,13 +121,15 @@ class SendMeta:
 class Call:
     """One call of a platform's API as it will be made; ``items`` are the places of the media that travel with it.
 
-    ``body`` is what is sent, apart from handles that only the upload will tell. Preview shows it; sending makes it.
+    ``body`` is what is sent, apart from handles that only the upload will tell: ``attach://media2`` stands for the
+    third item's. Preview shows it; sending makes it. Uploads that need calls of their own are not in a plan.
     """
 
     method: str
     body: Mapping[str, Any]
     items: Sequence[int] = ()
     text: str | None = None  # what the reader sees as the text of it, in the platform's form
+    params: Mapping[str, str] = field(default_factory=dict)  # of the address
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +203,8 @@ class Adapter(Protocol):
 
 
 ResolveSecret = Callable[[str, str, str], Awaitable[str]]
-"""(workspace_id, platform, auth_ref) → the token; raises NotFound, which an adapter lets pass."""
+"""(workspace_id, platform, auth_ref) → the token; raises NotFound, which an adapter lets pass, ConfigError when what is
+stored cannot be read, and anything else when it cannot be had now."""
 
 
 @dataclass(frozen=True, slots=True)

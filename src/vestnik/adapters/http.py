@@ -1,5 +1,8 @@
 """Pooled HTTP for adapters: one session for each platform, and every way a call can break as a ``SendError``.
 
+``raw.outcome`` says what is known of a call without an answer: ``not_sent`` when no connection came about or a
+form's last byte never left, ``unknown`` otherwise.
+
 No text of an exception of the HTTP library is ever passed on: some of them quote the address, and Telegram's
 address holds the token. What a platform says is cleaned of the token before anybody else sees it.
 """
@@ -10,7 +13,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -21,7 +24,8 @@ from yarl import URL
 
 from vestnik.adapters.classify import unanswered
 from vestnik.adapters.contract import AdapterContext, Channel, SendError
-from vestnik.errors import ConfigError
+from vestnik.adapters.multipart import File, Form
+from vestnik.errors import ConfigError, NotFound
 
 BODY_LIMIT = 1 << 20  # an answer longer than this is not one of a messaging API
 CONNECT_TIMEOUT = 10.0
@@ -49,8 +53,7 @@ class PlatformHttp:
 
     async def token(self, channel: Channel, shape: re.Pattern[str]) -> str:
         """The channel's token, in a form that can go into a URL or a header."""
-        context = self._context
-        token = (await context.secret(channel.workspace_id, channel.platform, channel.auth_ref)).strip()
+        token = (await self._secret(channel)).strip()
         if shape.fullmatch(token) is None:
             raise SendError(
                 category="PERMANENT",
@@ -61,12 +64,35 @@ class PlatformHttp:
             )
         return token
 
+    async def _secret(self, channel: Channel) -> str:
+        """Whatever goes wrong here, nothing was sent; what is no SendError would pass for a crash in the middle of it."""
+        try:
+            return await self._context.secret(channel.workspace_id, channel.platform, channel.auth_ref)
+        except (SendError, NotFound):
+            raise
+        except ConfigError as e:
+            raise SendError(
+                category="PERMANENT",
+                scope="channel",
+                code="credential_unreadable",
+                message=f"{self._platform}: the credential {channel.auth_ref!r} cannot be read: {e}",
+                raw={"outcome": "not_sent"},
+            ) from e
+        except Exception as e:
+            raise SendError(
+                category="TRANSIENT",
+                scope="delivery",
+                code="credential_unavailable",
+                message=f"{self._platform}: the credential {channel.auth_ref!r} cannot be had now: {type(e).__name__}",
+                raw={"outcome": "not_sent"},
+            ) from e
+
     async def post(
         self,
         path: str,
         *,
         secret: str,
-        json: Mapping[str, Any],
+        json: Mapping[str, Any] | None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
@@ -84,6 +110,23 @@ class PlatformHttp:
             failure = self._failure(e)
         raise failure
 
+    def form(self, fields: Mapping[str, str], files: Sequence[File]) -> Form:
+        return Form(fields, files, silence=self._context.timeout)
+
+    async def upload(self, target: str, form: Form, *, secret: str) -> Answer:
+        """``target`` is a path of the platform, or an address elsewhere that the platform named."""
+        try:
+            async with self._open().post(
+                self._address(target),
+                data=form,
+                timeout=aiohttp.ClientTimeout(total=None, connect=self._connect(), sock_read=self._context.timeout),
+                allow_redirects=False,
+            ) as response:
+                return await _read(response, secret)
+        except (aiohttp.ClientError, OSError) as e:
+            failure = form.failure or self._failure(e, sent=form.finished)
+        raise failure
+
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -91,20 +134,35 @@ class PlatformHttp:
     def _open(self) -> aiohttp.ClientSession:
         # At the first call, because a session belongs to the loop that it is made in.
         if self._session is None:
-            timeout = self._context.timeout
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._context.connections, ssl=self._ssl),
-                # Shorter than the total, so that a connection that never came about is known as such.
-                timeout=aiohttp.ClientTimeout(total=timeout, connect=min(CONNECT_TIMEOUT, timeout * 2 / 3)),
+                timeout=aiohttp.ClientTimeout(total=self._context.timeout, connect=self._connect()),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
-    def _failure(self, e: Exception) -> SendError:
-        unsent = isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    def _connect(self) -> float:
+        """Shorter than the total, so that a connection that never came about is known as such."""
+        return min(CONNECT_TIMEOUT, self._context.timeout * 2 / 3)
+
+    def _address(self, target: str) -> URL:
+        if target.startswith("/"):
+            return URL(self._base + target, encoded=True)
+        try:
+            url = URL(target, encoded=True)
+            usable = url.scheme in ("http", "https") and bool(url.host) and url.user is None
+        except ValueError:
+            usable = False
+        if not usable:
+            raise unanswered(self._platform, "bad_answer", sent=False, detail="the upload address is not an address")
+        return url
+
+    def _failure(self, e: Exception, *, sent: bool = True) -> SendError:
+        unreached = isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
         garbled = isinstance(e, aiohttp.ClientResponseError)
         code = "timeout" if isinstance(e, TimeoutError) else "bad_answer" if garbled else "network"
-        return unanswered(self._platform, code, sent=not unsent, detail=_reason(e))
+        detail = _reason(e) if sent or unreached else f"the upload broke off: {_reason(e)}"
+        return unanswered(self._platform, code, sent=sent and not unreached, detail=detail)
 
 
 def part(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:

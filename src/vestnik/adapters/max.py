@@ -1,49 +1,40 @@
-"""MAX: the Bot API's POST /messages.
+"""MAX: the Bot API, as far as publishing needs it. What is called for a post: ``max_plan``.
 
-MAX's documents contradict each other about ``disable_link_preview``: one page says that ``false`` means no
-preview, another that ``true`` does. Its name, its default (``false``) and the same parameter of POST /answers
-say ``true``, and so do we.
-
-``format`` is sent exactly when the message has a parse mode. Rows of buttons that are wider than MAX takes
-are broken into several, none is dropped. MAX has no idempotency key, and some refusals come as HTTP 200
-with ``success: false``. A chat is addressed by its number.
+A file is uploaded first, for a token that the message then names. MAX still works on it when the message comes
+and may say ``attachment.not.ready``: the token is kept, and the retry needs no second upload. Tokens do not live
+for ever, so they are a cache of a day. MAX has no idempotency key.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from vestnik.adapters.classify import Refusal, bad_answer, classify, refused
-from vestnik.adapters.contract import AdapterContext, Channel, MediaItem, SendMeta, Sent
-from vestnik.adapters.http import Answer, PlatformHttp, part, scalars
-from vestnik.adapters.markup import convert_for
+from vestnik.adapters.classify import refused
+from vestnik.adapters.contract import AdapterContext, Call, Channel, MediaItem, Resolved, SendMeta, Sent
+from vestnik.adapters.http import PlatformHttp
+from vestnik.adapters.max_answers import made
+from vestnik.adapters.max_plan import PLATFORM, as_sent, payload, plan
+from vestnik.adapters.max_upload import upload
+from vestnik.adapters.resolving import learn, with_media
+from vestnik.adapters.series import Made, make
 
-PLATFORM = "max"
 TOKEN = re.compile(r"[\x21-\x7e]{1,512}")  # it becomes a header
-ROW = 7
-ROW_WITH_LINK = 3
+TOKEN_LIFETIME = 24 * 3600.0
 
 
 class MaxAdapter:
     platform = PLATFORM
-    media = False
 
     def __init__(self, context: AdapterContext) -> None:
         self._http = PlatformHttp(PLATFORM, context)
+        self._depot = context.depot
+
+    def plan(self, channel: Channel, media: Sequence[MediaItem], text: str | None, meta: SendMeta) -> Sequence[Call]:
+        return plan(channel, media, text, meta)
 
     async def send_text(self, channel: Channel, text: str, meta: SendMeta) -> Sent:
-        params = {
-            "chat_id": _chat(channel),
-            "disable_link_preview": "true" if meta.disable_preview else "false",
-        }
-        message = _message(text, meta)
-        token = await self._http.token(channel, TOKEN)
-        answer = await self._http.post(
-            "/messages", secret=token, json=message, params=params, headers={"Authorization": token}
-        )
-        return _sent(answer)
+        return await self._send(channel, (), text, meta)
 
     async def send_media(
         self,
@@ -53,81 +44,63 @@ class MaxAdapter:
         links: Sequence[str],
         meta: SendMeta,
     ) -> Sent:
-        raise refused(PLATFORM, "delivery", "media_unsupported", "media cannot be sent yet, only text")
+        """``links`` are in the text already."""
+        if not media:
+            raise refused(PLATFORM, "delivery", "validation_failed", "there are no media in the post")
+        return await self._send(channel, media, text, meta)
 
     async def close(self) -> None:
         await self._http.close()
+
+    async def _send(self, channel: Channel, media: Sequence[MediaItem], text: str | None, meta: SendMeta) -> Sent:
+        calls = plan(channel, media, text, meta)
+        items = as_sent(media, meta)
+
+        async def call(each: Call) -> Made:
+            wanted = {place: items[place] for place in each.items if payload(items[place], meta) is None}
+
+            async def send(resolved: Mapping[int, Resolved]) -> Made:
+                # Not sooner: a handle that is learned belongs to the credential of this moment.
+                token = await self._http.token(channel, TOKEN)
+                return await self._post(token, each, await self._tokens(channel, token, resolved))
+
+            return await with_media(self._depot, channel, wanted, send)
+
+        return await make(calls, meta, call)
+
+    async def _tokens(self, channel: Channel, token: str, resolved: Mapping[int, Resolved]) -> dict[int, str]:
+        """What MAX calls each item; what it does not have yet is uploaded."""
+        known: dict[int, str] = {}
+        fresh: dict[int, str] = {}  # by object: one that stands in a message twice is uploaded once
+        for place, each in resolved.items():
+            handle = each.handle or fresh.get(id(each))
+            if handle is None:
+                handle = fresh[id(each)] = await upload(self._http, token, each, each.item.type)
+                await learn(channel, each, handle, expires_in=TOKEN_LIFETIME)
+            known[place] = handle
+        return known
+
+    async def _post(self, token: str, call: Call, tokens: Mapping[int, str]) -> Made:
+        answer = await self._http.post(
+            "/messages",
+            secret=token,
+            json=_filled(call, tokens),
+            params=call.params,
+            headers={"Authorization": token},
+        )
+        return made(answer)
 
 
 def create(context: AdapterContext) -> MaxAdapter:
     return MaxAdapter(context)
 
 
-def _chat(channel: Channel) -> str:
-    if not re.fullmatch(r"-?\d{1,18}", channel.target_id):
-        raise refused(PLATFORM, "channel", "bad_target", f"a chat is a number, not {channel.target_id!r}")
-    return channel.target_id
-
-
-def _message(text: str, meta: SendMeta) -> dict[str, Any]:
-    body, parse_mode = convert_for(PLATFORM, text, meta)
-    message: dict[str, Any] = {"text": body}
-    if parse_mode is not None:
-        message["format"] = parse_mode
-    if meta.buttons:
-        rows = [part for row in meta.buttons for part in _rows(row)]
-        message["attachments"] = [{"type": "inline_keyboard", "payload": {"buttons": rows}}]
-    return message
-
-
-def _rows(row: Sequence[Mapping[str, str]]) -> list[list[dict[str, str]]]:
-    buttons = [_button(button) for button in row]
-    width = ROW_WITH_LINK if any(button["type"] == "link" for button in buttons) else ROW
-    return [buttons[at : at + width] for at in range(0, len(buttons), width)]
-
-
-def _button(button: Mapping[str, str]) -> dict[str, str]:
-    text = button.get("text", "")
-    if 0 < len(text) <= 128:
-        if 0 < len(button.get("url", "")) <= 2048:
-            return {"type": "link", "text": text, "url": button["url"]}
-        if 0 < len(button.get("callback", "")) <= 1024:
-            return {"type": "callback", "text": text, "payload": button["callback"]}
-    raise refused(
-        PLATFORM,
-        "delivery",
-        "validation_failed",
-        f"a button needs text (1–128), and url (≤ 2048) or callback (≤ 1024): {button!r}",
-    )
-
-
-def _sent(answer: Answer) -> Sent:
-    data = answer.data or {}
-    if answer.status != 200 or data.get("success") is False or "code" in data:
-        raise classify(_refusal(answer, data))
-    message = part(data, "message")
-    body, recipient = part(message, "body"), part(message, "recipient")
-    mid = body.get("mid")
-    if not isinstance(mid, str) or not mid:
-        raise bad_answer(PLATFORM, answer.status, answer.text)
-    return Sent(
-        mid,
-        scalars(
-            mid=mid,
-            seq=body.get("seq"),
-            chat_id=recipient.get("chat_id"),
-            timestamp=message.get("timestamp"),
-        ),
-    )
-
-
-def _refusal(answer: Answer, data: Mapping[str, Any]) -> Refusal:
-    """An error body is ``{code, message}``; ``success: false`` brings a message alone."""
-    code, message = data.get("code"), data.get("message")
-    return Refusal(
-        platform=PLATFORM,
-        status=answer.status,
-        text=message if isinstance(message, str) else answer.text,
-        code=code if isinstance(code, str) else "",
-        retry_after=answer.retry_after,
-    )
+def _filled(call: Call, tokens: Mapping[int, str]) -> Mapping[str, object]:
+    """The body with the tokens in the place of their names. Media come before the keyboard."""
+    if not tokens:
+        return call.body
+    attachments = [dict(each) for each in call.body["attachments"]]
+    for attachment, place in zip(attachments, call.items, strict=False):
+        if place in tokens:
+            attachment["payload"] = {"token": tokens[place]}
+    return {**call.body, "attachments": attachments}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -10,14 +11,28 @@ from fastapi.responses import JSONResponse
 from psycopg_pool import PoolTimeout
 
 from vestnik import __version__
+from vestnik.adapters.contract import Adapter
 from vestnik.api import problems, workspace
-from vestnik.api.push import push_routes
+from vestnik.api.payload_schema import payload_schemas
+from vestnik.api.planning import planning_routes
+from vestnik.api.push import Doorstep, push_routes
+from vestnik.api.sources import source_routes
 from vestnik.autopost.intake import Intake
+from vestnik.autopost.media.blobs import BlobStore
+from vestnik.autopost.sources.pull import Puller
 from vestnik.db.pool import Pool, call
 
 
-def create_app(pool: Pool, *, max_request_bytes: int = 8 * 1024 * 1024) -> FastAPI:
-    """``pool`` is open, and stays the caller's to close."""
+def create_app(
+    pool: Pool,
+    adapters: Mapping[str, Adapter],
+    *,
+    blobs: BlobStore,
+    puller: Puller | None = None,
+    media_max_bytes: int = 512 * 1024 * 1024,
+    max_request_bytes: int = 8 * 1024 * 1024,
+) -> FastAPI:
+    """``pool`` is open, and stays the caller's to close. ``adapters`` are asked for plans only: nothing is sent here."""
     app = FastAPI(
         title="Vestnik",
         version=__version__,
@@ -27,8 +42,11 @@ def create_app(pool: Pool, *, max_request_bytes: int = 8 * 1024 * 1024) -> FastA
     )
     app.state.pool = pool
     problems.install(app)
-    app.include_router(push_routes(Intake(pool), max_request_bytes))
+    app.include_router(push_routes(Doorstep(pool, Intake(pool), blobs, max_request_bytes, media_max_bytes)))
     app.include_router(workspace.router)
+    app.include_router(planning_routes(adapters))
+    if puller is not None:
+        app.include_router(source_routes(adapters, puller))
 
     @app.get("/api/health", tags=["service"], summary="Is the service able to work?")
     async def health() -> Response:
@@ -38,17 +56,19 @@ def create_app(pool: Pool, *, max_request_bytes: int = 8 * 1024 * 1024) -> FastA
             return JSONResponse({"status": "failing", "database": "away", "version": __version__}, 503)
         return JSONResponse({"status": "ok", "database": "ok", "version": __version__})
 
-    _describe_security(app)
+    _describe_by_hand(app)
     return app
 
 
-def _describe_security(app: FastAPI) -> None:
-    """The endpoint secret is read by hand, to keep the hot path bare, so its scheme is described by hand."""
+def _describe_by_hand(app: FastAPI) -> None:
+    """The endpoint secret and the payload are read by hand, to keep the hot path bare, so they are described by hand."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         schema = generate()
-        schema.setdefault("components", {})["securitySchemes"] = {
+        components = schema.setdefault("components", {})
+        components.setdefault("schemas", {}).update(payload_schemas())
+        components["securitySchemes"] = {
             "endpointSecret": {
                 "type": "http",
                 "scheme": "bearer",

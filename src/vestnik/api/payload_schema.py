@@ -16,13 +16,30 @@ class Button(BaseModel):
     url: str
 
 
+class Media(BaseModel):
+    """Exactly one of url, upload, blob_ref, file_id and attachment_token says what it is."""
+
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["image", "video", "audio", "file", "animation"]
+    url: str | None = Field(None, max_length=2048, description="Fetched once; the post waits until it is there.")
+    upload: str | None = Field(
+        None, min_length=1, max_length=2048, description="The name of a part of the same multipart/form-data request."
+    )
+    blob_ref: str | None = Field(None, min_length=1, max_length=2048, description="A file that came before.")
+    file_id: str | None = Field(
+        None, min_length=1, max_length=2048, description="Telegram's own, of the channel's bot."
+    )
+    attachment_token: str | None = Field(None, min_length=1, max_length=2048, description="MAX's own.")
+    caption: str | None = Field(None, max_length=4096)
+
+
 class PushPayload(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    text: str | None = Field(None, description="The post. Text or links are needed.")
+    text: str | None = Field(None, description="The post. Text, links or media are needed.")
     parse_mode: Literal["HTML", "Markdown", "None"] | None = Field(
         None, description="How the text is marked up. Without it the channel's own setting counts, else None."
     )
-    media: list[dict[str, Any]] | None = Field(None, description="Not supported yet: refused by name.")
+    media: list[Media] | None = Field(None, max_length=100, description="Pictures and files, in the order of the post.")
     links: list[str] | None = Field(None, max_length=20, description="Shown under the text unless it has them already.")
     buttons: list[list[Button]] | None = Field(None, max_length=30, description="Rows of link buttons.")
     disable_preview: bool | None = Field(None, description="No preview of the first link.")
@@ -35,7 +52,9 @@ class PushPayload(BaseModel):
         max_length=256,
         description="Your id of the post: a second request with it is a duplicate.",
     )
-    scheduled_for: str | None = Field(None, description="Not supported yet: refused by name.")
+    scheduled_for: str | None = Field(
+        None, description="Not before this moment, with its offset: 2027-01-31T09:00:00+03:00."
+    )
     channels: list[str] | None = Field(None, description="Only these channels, each still subject to its route_filter.")
     source: dict[str, Any] | None = Field(None, description="Where it came from; kept, never sent.")
     workspace_id: Any = Field(None, description="A hint; the secret alone decides the workspace.")
@@ -52,6 +71,7 @@ class Accepted(BaseModel):
     failed: int
     routed_by_tags: list[str] | None = None
     warnings: list[str] | None = None
+    media_pending: int | None = Field(None, description="How many of the queued wait until their media are fetched.")
 
 
 class Duplicate(BaseModel):
@@ -66,12 +86,34 @@ class Problem(BaseModel):
     errors: list[str] | None = None
 
 
+# The payload is read by hand, to keep the hot path bare, so its schema is named by hand.
+_WHERE = "#/components/schemas/{model}"
+PAYLOAD = {"$ref": _WHERE.format(model=PushPayload.__name__)}
+
+
+def payload_schemas() -> dict[str, Any]:
+    """What ``PAYLOAD`` refers to, for the components of the description."""
+    schema = PushPayload.model_json_schema(ref_template=_WHERE)
+    return {**schema.pop("$defs", {}), PushPayload.__name__: schema}
+
+
 def _refusal(what: str) -> dict[str, Any]:
     return {
         "description": what,
         "content": {"application/problem+json": {"schema": Problem.model_json_schema()}},
     }
 
+
+_FORM = {
+    "type": "object",
+    "required": ["payload"],
+    "properties": {"payload": {**PAYLOAD, "description": "The first part, as JSON."}},
+    "additionalProperties": {
+        "type": "string",
+        "format": "binary",
+        "description": "A file; `media[].upload` of the payload has its name.",
+    },
+}
 
 PUSH_DOCUMENTATION: dict[str, Any] = {
     "status_code": 202,
@@ -80,16 +122,20 @@ PUSH_DOCUMENTATION: dict[str, Any] = {
     "responses": {
         202: {"model": Accepted, "description": "Stored, and queued for every channel that wants it."},
         200: {"model": Duplicate, "description": "This request came before; nothing was done."},
+        400: _refusal("The form, or the connection, breaks off before its end."),
         401: _refusal("No secret, or none that an enabled endpoint has."),
-        413: _refusal("Larger than the endpoint takes."),
+        413: _refusal("Larger than the endpoint takes, or one of its files is larger than this server does."),
         422: _refusal("Not a payload: `errors` names every fault."),
         429: _refusal("Faster than the endpoint takes; see Retry-After."),
-        503: _refusal("The database is away; nothing was kept."),
+        503: _refusal("The database or the object store is away; no post was made."),
     },
     "openapi_extra": {
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": PushPayload.model_json_schema()}},
+            "content": {
+                "application/json": {"schema": PAYLOAD},
+                "multipart/form-data": {"schema": _FORM},
+            },
         },
         "security": [{"endpointSecret": []}],
     },

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from vestnik.errors import InvalidPayload, NotFound
 from vestnik.log import get_log
 
 log = get_log()
@@ -32,6 +33,14 @@ def install(app: FastAPI) -> None:
     async def _validation(request: Request, error: RequestValidationError) -> JSONResponse:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         return problem(422, "; ".join(faults), errors=faults)
+
+    @app.exception_handler(NotFound)
+    async def _not_found(request: Request, error: NotFound) -> JSONResponse:
+        return problem(404, f"{error}.")
+
+    @app.exception_handler(InvalidPayload)
+    async def _invalid(request: Request, error: InvalidPayload) -> JSONResponse:
+        return problem(422, str(error), errors=error.problems)
 
     @app.exception_handler(Exception)
     async def _unforeseen(request: Request, error: Exception) -> JSONResponse:

@@ -11,8 +11,7 @@ from starlette.exceptions import HTTPException
 
 from vestnik.autopost import verbs
 from vestnik.db.pool import Pool
-from vestnik.errors import NotFound
-from vestnik.ops.access import workspace_of_key
+from vestnik.ops.access import Key, key_of
 
 router = APIRouter(prefix="/v1/workspaces/{ws}", tags=["workspace"])
 bearer = HTTPBearer(auto_error=False, scheme_name="apiKey", description="An API key of the workspace.")
@@ -26,20 +25,31 @@ def _pool(request: Request) -> Pool:
 Database = Annotated[Pool, Depends(_pool)]
 
 
-async def _workspace(
+async def _key(
     pool: Database,
     ws: Annotated[str, Path(description="The workspace that the key belongs to.", max_length=64)],
     key: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
-) -> str:
-    owner = await workspace_of_key(pool, key.credentials) if key else None
-    if owner is None:
+) -> Key:
+    known = await key_of(pool, key.credentials) if key else None
+    if known is None:
         raise HTTPException(401, "Send an API key: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
-    if owner != ws:  # the same answer for somebody else's workspace as for none
+    if known.workspace_id != ws:  # the same answer for somebody else's workspace as for none
         raise HTTPException(404, "There is no such workspace.")
-    return owner
+    return known
+
+
+async def _workspace(key: Annotated[Key, Depends(_key)]) -> str:
+    return key.workspace_id
+
+
+async def _changing(key: Annotated[Key, Depends(_key)]) -> Key:
+    if key.access != "full":
+        raise HTTPException(403, "This key may only read; make one with: vestnik apikey create --access full")
+    return key
 
 
 Workspace = Annotated[str, Depends(_workspace)]
+Changing = Annotated[Key, Depends(_changing)]
 
 
 @router.get("/queue", summary="How many deliveries stand where")
@@ -70,7 +80,4 @@ async def events(
 
 @router.get("/deliveries/{delivery_id}/why", summary="Why has it not gone out yet, and when can it?")
 async def why(pool: Database, workspace_id: Workspace, delivery_id: UUID) -> dict[str, Any]:
-    try:
-        return await verbs.why(pool, workspace_id, delivery_id)
-    except NotFound as e:
-        raise HTTPException(404, f"{e}.") from e
+    return await verbs.why(pool, workspace_id, delivery_id)

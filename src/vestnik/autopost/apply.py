@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import psycopg
+from psycopg.types.json import Jsonb
 
-from vestnik.autopost.declaration import Change, Declaration, Row, Workspace, endpoint_row, make_true, rows_of
+from vestnik.autopost.declaration import Channel, Declaration, Source, Template, Workspace
+from vestnik.autopost.rows import Change, Row, endpoint_row, make_true, rows_of, source_row
+from vestnik.autopost.sources.schedule import schedule_source
 from vestnik.autopost.verbs import new_secret
 from vestnik.db.pool import Connection, Pool, retrying
 from vestnik.errors import ConfigError
 from vestnik.ops.secrets.credentials import Credentials
+
+_HOURS = {"window_mode", "posting_window", "timezone"}
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
     changes: list[Change] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)  # of the endpoints that were made, by their name
+    moved: dict[str, int] = field(default_factory=dict)  # waiting posts with another moment, by their channel
 
 
 class _OnlyLooking(Exception):
@@ -30,6 +37,7 @@ async def apply(pool: Pool, credentials: Credentials, declaration: Declaration, 
     async def work(connection: Connection) -> None:
         applied.changes.clear()
         applied.secrets.clear()
+        applied.moved.clear()
         for workspace in declaration.workspaces:
             await _apply_workspace(connection, credentials, workspace, applied)
         if dry_run:
@@ -47,8 +55,15 @@ async def apply(pool: Pool, credentials: Credentials, declaration: Declaration, 
 async def _apply_workspace(
     connection: Connection, credentials: Credentials, workspace: Workspace, applied: Applied
 ) -> None:
-    for row in rows_of(workspace):
-        await _apply_row(connection, row, applied)
+    changes = [await _apply_row(connection, row, applied) for row in rows_of(workspace)]
+    for channel in workspace.channels:
+        await _refuse_bad_window(connection, workspace.id, channel)
+    await _follow_new_hours(connection, workspace, [change for change in changes if change], applied)
+    for template in workspace.templates:
+        await _apply_template(connection, workspace.id, template, applied)
+    await _refuse_missing_templates(connection, workspace)
+    for source in workspace.sources:
+        await _apply_source(connection, workspace, source, applied)
     for name, row, secret in _endpoints(workspace):
         change = await _apply_row(connection, row, applied)
         if change and not change.before and secret:
@@ -66,6 +81,74 @@ async def _apply_row(connection: Connection, row: Row, applied: Applied) -> Chan
     if change:
         applied.changes.append(change)
     return change
+
+
+async def _refuse_bad_window(connection: Connection, workspace_id: str, channel: Channel) -> None:
+    if channel.posting_window is None and channel.window_mode is None and channel.timezone is None:
+        return
+    found = await connection.execute(
+        "select case when window_mode = 'windowed' then autopost.window_problem(posting_window, timezone)"
+        " else autopost.timezone_problem(timezone) end as problem"
+        " from autopost.channels where workspace_id = %s and channel_id = %s",
+        (workspace_id, channel.id),
+    )
+    row = await found.fetchone()
+    if row and row["problem"]:
+        raise ConfigError(f"workspaces.{workspace_id}.channels.{channel.id}.{row['problem']}")
+
+
+async def _follow_new_hours(
+    connection: Connection, workspace: Workspace, changes: list[Change], applied: Applied
+) -> None:
+    """What waits in a channel whose hours are others now goes when these say."""
+    changed = {change.what for change in changes if change.before and _HOURS & set(change.after)}
+    for channel in sorted(workspace.channels, key=lambda channel: channel.id):
+        if f"channel {workspace.id}/{channel.id}" in changed:
+            query = "select autopost.replan_channel(%s, %s, 'apply') as moved, pg_notify('vestnik_wake', %s)"
+            found = await connection.execute(query, (workspace.id, channel.id, workspace.id))
+            row = await found.fetchone()
+            if row and row["moved"]:
+                applied.moved[f"{workspace.id}/{channel.id}"] = row["moved"]
+
+
+async def _apply_template(connection: Connection, workspace_id: str, template: Template, applied: Applied) -> None:
+    """A body that differs is a new version; posts that were rendered with an older one keep their text."""
+    before = await _newest_version(connection, workspace_id, template.id)
+    try:
+        await connection.execute(
+            "select autopost.save_template(%s, %s, %s, %s, %s)",
+            (workspace_id, template.id, template.body, Jsonb(template.defaults), template.parse_mode),
+        )
+    except psycopg.Error as e:
+        if e.sqlstate != "VP001":
+            raise
+        problem = "; ".join(json.loads(e.diag.message_detail or "[]")) or e.diag.message_primary
+        raise ConfigError(f"workspaces.{workspace_id}.templates.{template.id}.{problem}") from e
+    after = await _newest_version(connection, workspace_id, template.id)
+    if before != after:
+        old = {"version": before} if before else {}
+        applied.changes.append(Change(f"template {workspace_id}/{template.id}", old, {"version": after}))
+
+
+async def _newest_version(connection: Connection, workspace_id: str, template_id: str) -> int | None:
+    found = await connection.execute(
+        "select max(version) as version from autopost.templates where workspace_id = %s and template_id = %s",
+        (workspace_id, template_id),
+    )
+    row = await found.fetchone()
+    return row["version"] if row else None
+
+
+async def _refuse_missing_templates(connection: Connection, workspace: Workspace) -> None:
+    for channel in workspace.channels:
+        if channel.template and await _newest_version(connection, workspace.id, channel.template) is None:
+            place = f"workspaces.{workspace.id}.channels.{channel.id}.template"
+            raise ConfigError(f"{place}: there is no template {channel.template}")
+
+
+async def _apply_source(connection: Connection, workspace: Workspace, source: Source, applied: Applied) -> None:
+    await _apply_row(connection, source_row(workspace, source), applied)
+    await schedule_source(connection, workspace.id, source.id)
 
 
 def _endpoints(workspace: Workspace) -> Iterator[tuple[str, Row, str | None]]:
@@ -86,4 +169,7 @@ def _in_words(error: psycopg.IntegrityError) -> str:
             return f"two channels lead to one destination: {error.diag.message_detail}"
         case "workspace_endpoints_active_secret":
             return "two enabled endpoints have the same secret"
-    return error.diag.message_detail or error.diag.message_primary or str(error)
+    if isinstance(error, psycopg.errors.NotNullViolation):
+        return f"{error.diag.column_name} cannot be null; leave it out to keep what is there"
+    detail = error.diag.message_detail or ""
+    return (None if detail.startswith("Failing row") else detail) or error.diag.message_primary or str(error)

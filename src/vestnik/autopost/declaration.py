@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import re
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from psycopg import sql
-from psycopg.types.json import Jsonb
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from vestnik.autopost.intake import secret_hash
-from vestnik.db.pool import Connection
+from vestnik.adapters.contract import MediaType
+from vestnik.adapters.registry import available
+from vestnik.autopost.sources import validate
 from vestnik.errors import ConfigError
 
-DEFAULT_GROUP_RATE = 30.0  # what Telegram and MAX both take from one bot in a second
-_JSON = {"settings", "route_filter", "posting_window", "meta"}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_YEAR = timedelta(days=365)
+_MOST = 2**31 - 1
+
+
+def _in_seconds(value: Any) -> Any:
+    """``15m`` as people write it; seconds, ``00:15:00`` and ``PT15M`` are pydantic's own."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", value) if isinstance(value, str) else None
+    return float(found[1]) * _UNITS[found[2]] if found else value
+
+
+def _installed(platform: str) -> str:
+    if platform not in (known := available()):
+        raise ValueError(f"there is no adapter for {platform!r}; installed are {', '.join(known)}")
+    return platform
+
+
+Duration = Annotated[timedelta, BeforeValidator(_in_seconds)]
+Platform = Annotated[str, AfterValidator(_installed)]
+Rate = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
 
 
 class _Declared(BaseModel):
@@ -32,40 +57,89 @@ class RouteFilter(_Declared):
     exclude: list[str] = []
 
 
+class Utm(_Declared):
+    source: str | None = None
+    medium: str | None = None
+    campaign: str | None = None
+    term: str | None = None
+    content: str | None = None
+    only_hosts: list[str] | None = Field(None, min_length=1, description="And what is below them; without it, all.")
+
+    @field_validator("source", "medium", "campaign", "term", "content")
+    @classmethod
+    def _known_places(cls, value: str | None) -> str | None:
+        if unknown := set(re.findall(r"\{[^{}]*\}", value or "")) - {"{channel}", "{platform}"}:
+            raise ValueError(f"{', '.join(sorted(unknown))} stands for nothing; {{channel}} and {{platform}} do")
+        return value
+
+    @field_validator("only_hosts")
+    @classmethod
+    def _hosts(cls, hosts: list[str] | None) -> list[str] | None:
+        for host in hosts or ():
+            if not re.fullmatch(r"(\*\.|\.)?[^\s/:@?#.]+(\.[^\s/:@?#.]+)*", host):
+                raise ValueError(f"{host!r} is not the name of a host, like shop.example")
+        return hosts
+
+
+class ChannelSettings(BaseModel):
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
+    parse_mode: Literal["HTML", "Markdown", "None"] | None = None
+    disable_preview: bool | None = None
+    message_thread_id: Annotated[str, Field(pattern=r"^[0-9]{1,18}$")] | None = None
+    long_text: Literal["refuse", "split", "truncate_with_link"] | None = None
+    large_image: Literal["document"] | None = None
+    utm: Utm | None = None
+    vars: dict[str, str] | None = None
+
+
 class Channel(_Declared):
     id: str
-    platform: str
+    platform: Platform
     target: str
     auth_ref: str
     rate_group: str | None = Field(None, description="The shared throttle; the auth_ref unless said otherwise.")
     enabled: bool = True
     title: str | None = None
     send_mode: Literal["text", "media", "mixed"] = "mixed"
-    rate_rps: float | None = Field(1, ge=0)
+    rate_rps: Rate | None = 1
     max_parallel: int = Field(1, ge=1)
-    timezone: str | None = None
+    timezone: str | None = Field(None, description="IANA name; what the posting window means by a time.")
+    window_mode: Literal["immediate", "windowed"] | None = None
+    posting_window: dict[str, Any] | None = None
+    min_gap: Duration | None = Field(None, gt=timedelta(0), le=_YEAR)
+    template: str | None = None
     dedup_ttl_hours: int | None = Field(168, ge=0)
     on_unknown: Literal["resend", "hold"] = "resend"
     settings: dict[str, Any] = {}
     tags: list[str] | None = None
     route_filter: RouteFilter | None = None
 
+    @field_validator("settings")
+    @classmethod
+    def _known_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Those that Vestnik reads must be what it reads; others are the adapter's, or yours."""
+        try:
+            ChannelSettings.model_validate(settings)
+        except ValidationError as e:
+            raise ValueError("; ".join(f"{_place(settings, f['loc'])}: {_said(f)}" for f in e.errors())) from None
+        return settings
+
 
 class Endpoint(_Declared):
-    id: str
+    id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
     kind: Literal["webhook_push", "bot_webhook"] = "webhook_push"
     secret: str | None = Field(None, min_length=16, description="Without it one is made and shown once.")
     enabled: bool = True
-    ingress_rps: float = Field(5, gt=0)
+    ingress_rps: float = Field(5, gt=0, allow_inf_nan=False)
     max_payload_bytes: int = Field(262144, gt=0)
     hash_drop_window_sec: int = Field(10, ge=0)
     meta: dict[str, Any] = {}
 
 
 class Limit(_Declared):
-    platform: str
+    platform: Platform
     rate_group: str
-    rate_rps: float | None = Field(None, ge=0)
+    rate_rps: Rate | None = None
 
 
 class Credential(_Declared):
@@ -75,21 +149,63 @@ class Credential(_Declared):
 
 
 class Policy(_Declared):
-    claim_per_channel: int | None = Field(None, gt=0)
-    claim_horizon: timedelta | None = None
-    max_attempts: int | None = Field(None, gt=0)
-    backoff_base: timedelta | None = None
-    backoff_factor: float | None = Field(None, ge=1)
-    backoff_max: timedelta | None = None
+    """No bound is wider than the table's."""
+
+    claim_per_channel: int | None = Field(None, gt=0, le=_MOST)
+    claim_horizon: Duration | None = Field(None, ge=timedelta(0), le=timedelta(days=1))
+    max_attempts: int | None = Field(None, gt=0, le=_MOST)
+    backoff_base: Duration | None = Field(None, ge=timedelta(0), le=_YEAR)
+    backoff_factor: float | None = Field(None, ge=1, le=100)
+    backoff_max: Duration | None = Field(None, ge=timedelta(0), le=_YEAR)
     backoff_jitter: float | None = Field(None, ge=0, le=1)
-    pause_on_permanent_for: timedelta | None = None
-    disable_after_permanent_streak: int | None = Field(None, gt=0)
-    platform_cooldown_for: timedelta | None = None
-    sending_lease: timedelta | None = None
-    claimed_lease: timedelta | None = None
-    expired_send_backoff: timedelta | None = None
-    dedup_ttl_hours: int | None = Field(None, ge=0)
-    receipt_ttl: timedelta | None = None
+    pause_on_permanent_for: Duration | None = Field(None, ge=timedelta(0), le=_YEAR)
+    disable_after_permanent_streak: int | None = Field(None, gt=0, le=_MOST)
+    platform_cooldown_for: Duration | None = Field(None, ge=timedelta(0), le=_YEAR)
+    sending_lease: Duration | None = Field(None, ge=timedelta(seconds=1), le=timedelta(days=7))
+    claimed_lease: Duration | None = Field(None, ge=timedelta(seconds=1), le=timedelta(days=7))
+    expired_send_backoff: Duration | None = Field(None, ge=timedelta(0), le=_YEAR)
+    dedup_ttl_hours: int | None = Field(None, ge=0, le=_MOST)
+    receipt_ttl: Duration | None = Field(None, ge=timedelta(0), le=10 * _YEAR)
+    min_gap: Duration | None = Field(None, gt=timedelta(0), le=_YEAR)
+    upload_policy: (
+        dict[Literal["image", "video", "audio", "file"], Literal["upload_required", "url_allowed"]] | None
+    ) = None
+    media_max_bytes: dict[str, dict[MediaType, Annotated[int, Field(gt=0)]]] | None = None
+
+
+class Template(_Declared):
+    id: str = Field(min_length=1, max_length=64)
+    parse_mode: Literal["HTML", "Markdown", "None"] = "None"
+    body: str = Field(min_length=1)
+    defaults: dict[str, str] = {}
+
+
+class Source(_Declared):
+    """What its ``config`` may hold depends on its kind: see vestnik.autopost.sources."""
+
+    id: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    kind: Literal["rss", "api", "db"]
+    every: Duration | None = Field(None, ge=timedelta(seconds=10), le=_YEAR)
+    cron: str | None = None
+    timezone: str = "UTC"
+    enabled: bool = True
+    backlog: Literal["all"] | Annotated[int, Field(ge=0)] | None = Field(
+        None, description="How many of the items already there are taken the first time; 1 for rss, else all."
+    )
+    config: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Source:
+        if self.every and self.cron:
+            raise ValueError("either every or cron, not both")
+        try:
+            validate(self.kind, self.config)
+        except ConfigError as e:
+            message = str(e)
+        else:
+            return self
+        # Not chained: the fault of a DSN would carry the DSN.
+        raise ValueError(message)
 
 
 class Workspace(_Declared):
@@ -100,6 +216,8 @@ class Workspace(_Declared):
     credentials: list[Credential] = []
     endpoints: list[Endpoint] = []
     limits: list[Limit] = []
+    templates: list[Template] = []
+    sources: list[Source] = []
     channels: list[Channel] = []
 
 
@@ -111,118 +229,30 @@ def read_declaration(document: Any) -> Declaration:
     try:
         return Declaration.model_validate(document)
     except ValidationError as e:
-        faults = [f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in e.errors()]
+        faults = [f"{_place(document, f['loc'])}: {_said(f)}" for f in e.errors()]
         raise ConfigError("; ".join(faults)) from e
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One row that is made or altered: ``before`` is empty for a new one."""
-
-    what: str
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One declared thing as the row that it stands for; ``once`` is written only when the row is made."""
-
-    what: str
-    table: tuple[str, str]
-    key: dict[str, Any]
-    columns: dict[str, Any]
-    once: dict[str, Any] = field(default_factory=dict)
+def _place(document: Any, location: tuple[int | str, ...]) -> str:
+    """Where in the file. An item of a list goes by its id, if it has one: people do not count from 0."""
+    node, names = document, []
+    for step in location:
+        node = _inside(node, step)
+        name = node.get("id") if isinstance(step, int) and isinstance(node, dict) else None
+        names.append(str(step if name is None else name))
+    return ".".join(names)
 
 
-def rows_of(workspace: Workspace) -> Iterator[Row]:
-    """In the order in which they can be written."""
-    of = {"workspace_id": workspace.id}
-    columns = {k: v for k, v in workspace.written().items() if k in ("name", "status")}
-    yield Row(
-        f"workspace {workspace.id}",
-        ("core", "workspaces"),
-        of,
-        columns,
-        {"name": workspace.name or workspace.id},
-    )
-    yield Row(f"policy of {workspace.id}", ("autopost", "policies"), of, workspace.policy.written())
-    for limit in _all_limits(workspace):
-        key = of | {"platform": limit.platform, "rate_group": limit.rate_group}
-        rate = {"rate_rps": limit.rate_rps}
-        written = "rate_rps" in limit.model_fields_set
-        yield Row(
-            f"limit {workspace.id}/{limit.platform}/{limit.rate_group}",
-            ("autopost", "platform_limits"),
-            key,
-            rate if written else {},
-            {"rate_rps": DEFAULT_GROUP_RATE},
-        )
-    for channel in workspace.channels:
-        yield _channel_row(workspace, channel)
-
-
-def _channel_row(workspace: Workspace, channel: Channel) -> Row:
-    columns = channel.written() | {"rate_group": channel.rate_group or channel.auth_ref}
-    columns["target_id"] = columns.pop("target")
-    if channel.route_filter:
-        columns["route_filter"] = {k: v for k, v in channel.route_filter.written().items() if v}
-    key = {"workspace_id": workspace.id, "channel_id": columns.pop("id")}
-    return Row(f"channel {workspace.id}/{channel.id}", ("autopost", "channels"), key, columns)
-
-
-def _all_limits(workspace: Workspace) -> list[Limit]:
-    """Those declared, and one for each group that a channel names: a group's lock exists with its first channel."""
-    declared = {(limit.platform, limit.rate_group): limit for limit in workspace.limits}
-    for channel in workspace.channels:
-        group = channel.rate_group or channel.auth_ref
-        declared.setdefault((channel.platform, group), Limit(platform=channel.platform, rate_group=group))
-    return [declared[key] for key in sorted(declared)]
-
-
-def endpoint_row(workspace: Workspace, endpoint: Endpoint, new_secret: str) -> Row:
-    columns = endpoint.written()
-    key = {"workspace_id": workspace.id, "endpoint_id": columns.pop("id")}
-    secret = columns.pop("secret", None)
-    if secret:
-        columns["secret_hash"] = secret_hash(secret)
-    return Row(
-        f"endpoint {workspace.id}/{endpoint.id}",
-        ("autopost", "workspace_endpoints"),
-        key,
-        columns,
-        {"kind": endpoint.kind, "secret_hash": secret_hash(new_secret)},
-    )
-
-
-async def make_true(connection: Connection, row: Row) -> Change | None:
-    """Write one row if it is not there or not like that; None when nothing was to be done."""
-    table = sql.Identifier(*row.table)
-    where = sql.SQL(" and ").join(
-        sql.SQL("{} = {}").format(sql.Identifier(k), sql.Literal(v)) for k, v in row.key.items()
-    )
-    found = await connection.execute(sql.SQL("select * from {} where {}").format(table, where))
-    before = await found.fetchone()
-    if before is None:
-        values = row.once | row.columns
-        await _insert(connection, table, row.key | values)
-        return Change(row.what, {}, values)
-    after = {k: v for k, v in row.columns.items() if before[k] != v}
-    if not after:
+def _inside(node: Any, step: int | str) -> Any:
+    try:
+        return node[step]
+    except (LookupError, TypeError):
         return None
-    sets = sql.SQL(", ").join(sql.SQL("{} = {}").format(sql.Identifier(k), sql.Placeholder()) for k in after)
-    touched = sql.SQL(", updated_at = now()") if "updated_at" in before else sql.SQL("")
-    query = sql.SQL("update {} set {}{} where {}").format(table, sets, touched, where)
-    await connection.execute(query, [_adapted(k, v) for k, v in after.items()])
-    return Change(row.what, {k: before[k] for k in after}, after)
 
 
-async def _insert(connection: Connection, table: sql.Identifier, values: Mapping[str, Any]) -> None:
-    names = sql.SQL(", ").join(map(sql.Identifier, values))
-    places = sql.SQL(", ").join(sql.Placeholder() for _ in values)
-    query = sql.SQL("insert into {} ({}) values ({})").format(table, names, places)
-    await connection.execute(query, [_adapted(k, v) for k, v in values.items()])
-
-
-def _adapted(column: str, value: Any) -> Any:
-    return Jsonb(value) if column in _JSON and value is not None else value
+def _said(fault: Any) -> str:
+    if fault["type"] in ("time_delta_parsing", "time_delta_type"):
+        return "not a duration; write it like 30s, 15m, 2h or 1d"
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    message = re.sub(r"datetime\.timedelta\(days=(\d+)\)", r"\1 d", message)
+    return re.sub(r"datetime\.timedelta\((?:seconds=)?(\d+)\)", r"\1 s", message)

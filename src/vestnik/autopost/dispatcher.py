@@ -17,17 +17,18 @@ from psycopg_pool import PoolTimeout
 
 from vestnik.adapters.contract import Adapter
 from vestnik.autopost.housekeeping import keep_sweeping
+from vestnik.autopost.pulse import LEASE_SHARE
 from vestnik.autopost.sender import Result, released, send
 from vestnik.autopost.settler import Settler
 from vestnik.db.listen import listen
 from vestnik.db.pool import Pool, call
-from vestnik.errors import IllegalMove
+from vestnik.db.refusals import OF_THE_ROWS
 from vestnik.log import get_log
 
 WAKE_CHANNEL = "vestnik_wake"
 DUE_BUT_TAKEN = 0.05  # seconds before looking again
 DEAF_AFTER = 1.0  # seconds that a cancelled send may take to end
-LEASE_SHARE = 0.9  # of a lease that a send may take: the sweep must not give away what is still under way
+UNWELL_FOR = 30.0  # seconds
 log = get_log()
 
 
@@ -50,6 +51,7 @@ class Dispatcher:
         self.token = str(uuid4())
         self._free = concurrency
         self._sends: dict[asyncio.Task[Result], tuple[str, Mapping[str, Any]]] = {}
+        self._unwell: dict[str, float] = {}  # workspaces that could not be served, and until when they are left out
         self._awake = asyncio.Event()
         self._stopping = False
         self._settler = Settler(pool, self._settled)
@@ -100,7 +102,8 @@ class Dispatcher:
         if not self._free:
             return begun, wait
         found = await call(self._pool, "select w from autopost.workspaces_with_work(autopost.workspace_place()) w")
-        workspaces = [row["w"] for row in found]
+        now = asyncio.get_running_loop().time()
+        workspaces = [row["w"] for row in found if self._unwell.get(row["w"], now) <= now]
         for n, workspace_id in enumerate(workspaces):
             share = min(max(self._free // (len(workspaces) - n), 1), max(self._concurrency // 2, 1))
             if self._free < share or self._stopping:
@@ -114,18 +117,19 @@ class Dispatcher:
                 while len(workspaces) == 1 and begun_here == share <= self._free and not self._stopping:
                     begun_here = await self._begin(workspace_id, share)
                     begun += begun_here
-            except (psycopg.DataError, psycopg.IntegrityError, psycopg.InternalError, IllegalMove) as e:
-                # Something in this workspace cannot be; the others must not pay for it.
+            except OF_THE_ROWS as e:
+                # To ask may have cost the patience for a lock: the others do not wait for it at every round.
+                self._unwell[workspace_id] = asyncio.get_running_loop().time() + UNWELL_FOR
                 log.error("dispatcher.workspace_failed", workspace_id=workspace_id, error=str(e))
         if begun and served and len(workspaces) > 1:
             await call(self._pool, "select autopost.remember_workspace(%s)", (served,))
         return begun, wait
 
     async def _begin(self, workspace_id: str, limit: int) -> int:
-        rows = await call(self._pool, _CLAIM, (workspace_id, workspace_id, self.token, limit))
+        rows = await call(self._pool, _CLAIM, (workspace_id, workspace_id, workspace_id, self.token, limit))
         for row in rows:
             deadline = min(self._deadline, LEASE_SHARE * row["lease_seconds"])
-            task = asyncio.create_task(send(workspace_id, row, self._adapters, deadline))
+            task = asyncio.create_task(send(self._pool, workspace_id, row, self._adapters, deadline))
             self._sends[task] = (workspace_id, row)
             task.add_done_callback(self._done)
         self._free -= len(rows)
@@ -188,6 +192,7 @@ class Dispatcher:
 # Only what a send needs: what is not asked for need not be read.
 _CLAIM = """
 select delivery_id, lease, trace_id::text, channel_id, platform, target_id, auth_ref, rate_group, settings, rendered_text, render_meta,
+       case when b.payload ? 'media' then autopost.media_of(%s, b.payload -> 'media') end as media,
        (select extract(epoch from p.sending_lease)::float8 from autopost.policies p where p.workspace_id = %s) as lease_seconds
-from autopost.claim_and_begin(%s, %s, %s)
+from autopost.claim_and_begin(%s, %s, %s) b
 """

@@ -1,18 +1,25 @@
-"""What is done aside: expired leases come back, old receipts go, the days of the event log are made ahead."""
+"""What is done aside: expired leases come back, old receipts and unfinished files go, the days of the event log are
+made ahead."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import LiteralString
 
 import psycopg
 from psycopg_pool import PoolTimeout
 
+from vestnik.autopost.media.blobs import BlobStore
 from vestnik.db.pool import Connection, Pool, call, retrying
+from vestnik.db.refusals import OF_THE_ROWS
 from vestnik.log import get_log
+from vestnik.storage import StorageError
 
 SWEEP_EVERY = 5.0
 PARTITIONS_EVERY = 3600.0
+ARRIVALS_EVERY = 3600.0
 SWEEP_BATCH = 500
 log = get_log()
 
@@ -27,31 +34,45 @@ async def keep_partitions_ahead(pool: Pool) -> None:
     await _repeat(lambda: ensure_event_partitions(pool), PARTITIONS_EVERY)
 
 
+async def keep_arrivals_small(blobs: BlobStore) -> None:
+    """The jobs' role: what broke off on its way in does not stay for ever. Nothing takes so long to come."""
+    await _repeat(lambda: blobs.sweep(timedelta(days=1)), ARRIVALS_EVERY)
+
+
 async def _repeat(work: Callable[[], Awaitable[int]], every: float) -> None:
     while True:
         pause = every
         try:
             await work()
-        except (psycopg.Error, PoolTimeout) as e:
+        except (psycopg.Error, PoolTimeout, StorageError) as e:
             log.warning("housekeeping.failed", error=str(e).strip())
             pause = min(every, 30.0)
         await asyncio.sleep(pause)
 
 
 async def sweep(pool: Pool) -> int:
-    """Every workspace, page by page; returns how many deliveries came back."""
+    """Every workspace; returns how many deliveries came back."""
     swept = 0
     for row in await call(pool, "select workspace_id from core.workspaces where status <> 'disabled'"):
-        for sweep_of in ("sweep_sending", "sweep_claimed", "sweep_receipts"):
-            count = SWEEP_BATCH
-            while count >= SWEEP_BATCH:
-                found = await call(
-                    pool, f"select autopost.{sweep_of}(%s, %s) as swept", (row["workspace_id"], SWEEP_BATCH)
-                )
-                count = found[0]["swept"]
-                if count and sweep_of != "sweep_receipts":
-                    swept += count
-                    log.info(f"sweep.{sweep_of}", workspace_id=row["workspace_id"], deliveries=count)
+        for sweep_of in ("sweep_sending", "sweep_claimed", "sweep_windows", "sweep_media", "sweep_receipts"):
+            try:
+                count = await _sweep_workspace(pool, sweep_of, row["workspace_id"])
+            except OF_THE_ROWS as e:
+                log.error(f"sweep.{sweep_of}_failed", workspace_id=row["workspace_id"], error=str(e))
+                continue
+            if count and sweep_of != "sweep_receipts":
+                swept += count
+                log.info(f"sweep.{sweep_of}", workspace_id=row["workspace_id"], deliveries=count)
+    return swept
+
+
+async def _sweep_workspace(pool: Pool, sweep_of: LiteralString, workspace_id: str) -> int:
+    """Page by page."""
+    swept, count = 0, SWEEP_BATCH
+    while count >= SWEEP_BATCH:
+        found = await call(pool, f"select autopost.{sweep_of}(%s, %s) as swept", (workspace_id, SWEEP_BATCH))
+        count = found[0]["swept"]
+        swept += count
     return swept
 
 

@@ -48,10 +48,11 @@ class Endpoint:
     max_payload_bytes: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     body: str
     answer: asyncio.Future[dict[str, Any]]
+    admitted: bool
 
 
 @dataclass(slots=True)
@@ -90,12 +91,22 @@ class Intake:
         try:
             text = screen(body)
         except InvalidPayload:
-            await self._admit(endpoint, 1)
+            await self.admit(endpoint)
             await self.refused(endpoint, "ingress_payload_rejected", "invalid")
             raise
+        return await self.enqueue(endpoint, text)
+
+    async def admit(self, endpoint: Endpoint) -> None:
+        """The rate gate alone, for a request that must pass it before its body is taken. Raises TooFast."""
+        if not await self._admitted(endpoint, 1):
+            await self.refused(endpoint, "ingress_rate_limited", "rate")
+            raise TooFast(await self._retry_after(endpoint))
+
+    async def enqueue(self, endpoint: Endpoint, text: str, *, admitted: bool = False) -> dict[str, Any]:
+        """A payload that was screened. Raises TooFast, InvalidPayload."""
         lane = self._lanes.setdefault(endpoint, _Lane())
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        lane.waiting.append(_Waiting(text, answer))
+        lane.waiting.append(_Waiting(text, answer, admitted))
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._write(endpoint, lane))
         return await answer
@@ -118,22 +129,18 @@ class Intake:
 
     async def _write_batch(self, endpoint: Endpoint, batch: list[_Waiting]) -> None:
         try:
-            admitted = await self._admitted(endpoint, len(batch))
-            if admitted < len(batch):
-                await self._turn_away(endpoint, batch[admitted:])
-            if admitted:
-                await self._enqueue(endpoint, batch[:admitted])
+            asking = [request for request in batch if not request.admitted]
+            admitted = await self._admitted(endpoint, len(asking)) if asking else 0
+            if turned_away := asking[admitted:]:
+                await self._turn_away(endpoint, turned_away)
+            if staying := [request for request in batch if request not in turned_away]:
+                await self._enqueue(endpoint, staying)
         except BaseException as e:
             for request in batch:
                 if not request.answer.done():
                     request.answer.set_exception(e)
             if not isinstance(e, Exception):
                 raise
-
-    async def _admit(self, endpoint: Endpoint, count: int) -> None:
-        if await self._admitted(endpoint, count) < count:
-            await self.refused(endpoint, "ingress_rate_limited", "rate", count)
-            raise TooFast(await self._retry_after(endpoint))
 
     async def _admitted(self, endpoint: Endpoint, count: int) -> int:
         query = "select autopost.ingress_admit(%s, %s, %s) as admitted"
@@ -178,7 +185,7 @@ class Intake:
         return await call(
             self._pool,
             _ENQUEUE,
-            (endpoint.workspace_id, endpoint.endpoint_id, self._kind, payloads, endpoint.workspace_id),
+            (endpoint.workspace_id, endpoint.endpoint_id, self._kind, payloads, *[endpoint.workspace_id] * 2),
         )
 
     async def _answer(self, endpoint: Endpoint, requests: list[_Waiting], rows: list[dict[str, Any]]) -> None:
@@ -209,8 +216,10 @@ with done as materialized (
     select * from autopost.enqueue_batch(%s, %s, %s, array(select jsonb_array_elements(%s::jsonb)), p_gated => true)
 ), woken as materialized (
     select pg_notify('vestnik_wake', %s) from (select from done where enqueued > 0 limit 1) any_row
+), asked as materialized (
+    select pg_notify('vestnik_jobs', %s) from (select from done where media_pending > 0 limit 1) any_row
 )
-select done.* from done left join woken on true
+select done.* from done left join woken on true left join asked on true
 """
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from vestnik.adapters.contract import Adapter, Channel, SendError, SendMeta
+from vestnik.adapters.contract import Adapter, Channel, MediaItem, SendError, SendMeta, Sent
+from vestnik.autopost.pulse import Pulse, pulse_of
+from vestnik.db.pool import Pool
 from vestnik.errors import NotFound
 from vestnik.log import get_log
 
@@ -29,10 +30,24 @@ class Result:
     error: Mapping[str, Any] | None = None
 
 
-async def send(workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str, Adapter], deadline: float) -> Result:
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far earlier attempts have got; ``Series`` of the contract."""
+
+    pulse: Pulse
+    done: int
+    message_ids: Sequence[str]
+
+    async def acknowledge(self, message_ids: Sequence[str], items: Sequence[int]) -> None:
+        await self.pulse.acknowledged(message_ids, items)
+
+
+async def send(
+    pool: Pool, workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str, Adapter], deadline: float
+) -> Result:
     """Never raises but for cancellation: whatever happens becomes a result."""
     try:
-        return await _answer(workspace_id, row, adapters, deadline)
+        return await _answer(pool, workspace_id, row, adapters, deadline)
     except Exception as e:
         # A fault of ours must not stop the other channels; it shows in the log and in the delivery.
         log.exception("send.crashed", workspace_id=workspace_id, delivery_id=str(row["delivery_id"]))
@@ -40,14 +55,14 @@ async def send(workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str,
 
 
 async def _answer(
-    workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str, Adapter], deadline: float
+    pool: Pool, workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str, Adapter], deadline: float
 ) -> Result:
     try:
         adapter = adapters.get(row["platform"])
         if adapter is None:
             raise _no_adapter(row["platform"])
-        async with asyncio.timeout(deadline):
-            sent = await adapter.send_text(_channel(workspace_id, row), row["rendered_text"], _meta(row))
+        async with pulse_of(pool, workspace_id, row, deadline) as pulse:
+            sent = await _sent(adapter, channel_of(workspace_id, row), row, pulse)
     except SendError as e:
         return _failed(workspace_id, row, e)
     except NotFound as e:
@@ -55,6 +70,13 @@ async def _answer(
     except TimeoutError:
         return _failed(workspace_id, row, _hanging(deadline))
     return Result(workspace_id, row["delivery_id"], row["lease"], sent.provider_message_id, datetime.now(UTC), sent.raw)
+
+
+async def _sent(adapter: Adapter, channel: Channel, row: Mapping[str, Any], pulse: Pulse) -> Sent:
+    meta = meta_of(row, pulse)
+    if row["media"]:
+        return await adapter.send_media(channel, media_of(row["media"]), row["rendered_text"], (), meta)
+    return await adapter.send_text(channel, row["rendered_text"], meta)
 
 
 def released(workspace_id: str, row: Mapping[str, Any]) -> Result:
@@ -72,7 +94,7 @@ def released(workspace_id: str, row: Mapping[str, Any]) -> Result:
     )
 
 
-def _channel(workspace_id: str, row: Mapping[str, Any]) -> Channel:
+def channel_of(workspace_id: str, row: Mapping[str, Any]) -> Channel:
     return Channel(
         workspace_id=workspace_id,
         channel_id=row["channel_id"],
@@ -84,8 +106,10 @@ def _channel(workspace_id: str, row: Mapping[str, Any]) -> Channel:
     )
 
 
-def _meta(row: Mapping[str, Any]) -> SendMeta:
+def meta_of(row: Mapping[str, Any], pulse: Pulse | None = None) -> SendMeta:
+    """As it was rendered; with a pulse, also how far the delivery has got."""
     rendered = row["render_meta"]
+    progress = rendered.get("series_progress", {})
     return SendMeta(
         parse_mode=rendered.get("parse_mode", "None"),
         disable_preview=rendered.get("disable_preview", False),
@@ -93,7 +117,19 @@ def _meta(row: Mapping[str, Any]) -> SendMeta:
         trace_id=str(row["trace_id"]),
         idempotency_key=str(row["delivery_id"]),
         converter=rendered.get("converter", 1),
+        long_text=rendered.get("long_text", "refuse"),
+        more_link=rendered.get("more_link"),
+        upload_policy=rendered.get("upload_policy", {}),
+        largest=rendered.get("largest", {}),
+        series=Progress(pulse, progress.get("calls", 0), progress.get("provider_message_ids", ())) if pulse else None,
     )
+
+
+_MEDIA_FIELDS = {each.name for each in fields(MediaItem)}
+
+
+def media_of(media: Sequence[Mapping[str, Any]]) -> list[MediaItem]:
+    return [MediaItem(**{key: value for key, value in item.items() if key in _MEDIA_FIELDS}) for item in media]
 
 
 def _failed(workspace_id: str, row: Mapping[str, Any], error: SendError) -> Result:

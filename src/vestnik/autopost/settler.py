@@ -13,6 +13,7 @@ from psycopg_pool import PoolTimeout
 
 from vestnik.autopost.sender import Result
 from vestnik.db.pool import Pool, call
+from vestnik.errors import VestnikError
 from vestnik.log import get_log
 
 BATCH = 500
@@ -50,7 +51,9 @@ class Settler:
             try:
                 await self._write_or_singly(batch)
             except (psycopg.OperationalError, PoolTimeout) as e:
-                # Nothing is dropped. What was in fact committed is recognised by its lease the second time.
+                # Nothing is dropped. What was in fact committed is recognised by its lease the second time. The other
+                # workspaces come first then: a lock that this one waits for is none of theirs.
+                self._waiting.sort(key=lambda r: r.workspace_id == batch[0].workspace_id)
                 log.warning("settle.database_away", results=len(self._waiting), error=str(e).strip(), retry_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
@@ -69,7 +72,7 @@ class Settler:
             await self._write(batch)
         except psycopg.OperationalError:
             raise
-        except (psycopg.DatabaseError, ValueError) as e:
+        except (psycopg.DatabaseError, ValueError, VestnikError) as e:
             log.error("settle.batch_refused", results=len(batch), error=str(e))
             for result in batch:
                 await self._write_one(result)
@@ -80,9 +83,18 @@ class Settler:
             await self._write([result])
         except psycopg.OperationalError:
             raise
-        except (psycopg.DatabaseError, ValueError) as e:
+        except (psycopg.DatabaseError, ValueError, VestnikError) as e:
             log.error("settle.answer_not_stored", delivery_id=str(result.delivery_id), error=str(e))
+            await self._write_bare(result)
+
+    async def _write_bare(self, result: Result) -> None:
+        try:
             await self._write([_bare(result)])
+        except psycopg.OperationalError:
+            raise
+        except (psycopg.DatabaseError, ValueError, VestnikError) as e:
+            # Something in this workspace cannot be. The sweep takes the delivery back when its lease has run out.
+            log.error("settle.left_to_the_lease", delivery_id=str(result.delivery_id), error=str(e))
 
     async def _write(self, batch: list[Result]) -> None:
         results = Jsonb([_as_json(result) for result in batch])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any
 from uuid import UUID
@@ -10,9 +11,10 @@ from psycopg.types.json import Jsonb
 
 from vestnik.autopost.intake import secret_hash
 from vestnik.db.pool import Pool, call, retrying
-from vestnik.errors import NotFound
+from vestnik.errors import ConfigError, NotFound
 
 Row = dict[str, Any]
+ENDPOINT_ID = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
 
 
 async def publish(pool: Pool, workspace_id: str, payload: dict[str, Any]) -> Row:
@@ -22,9 +24,11 @@ async def publish(pool: Pool, workspace_id: str, payload: dict[str, Any]) -> Row
             select * from autopost.enqueue_messages_and_deliveries(%s, null, 'webhook_push', %s)
         ), woken as materialized (
             select pg_notify('vestnik_wake', %s) from (select from done where enqueued > 0) any_row
+        ), asked as materialized (
+            select pg_notify('vestnik_jobs', %s) from (select from done where media_pending > 0) any_row
         )
-        select done.* from done left join woken on true"""
-    return (await call(pool, query, (workspace_id, Jsonb(payload), workspace_id)))[0]
+        select done.* from done left join woken on true left join asked on true"""
+    return (await call(pool, query, (workspace_id, Jsonb(payload), workspace_id, workspace_id)))[0]
 
 
 async def create_endpoint(
@@ -37,13 +41,20 @@ async def create_endpoint(
     name: str = "",
 ) -> str:
     """Make a door and return its secret. It is shown this once: only its hash is kept."""
+    if not re.fullmatch(ENDPOINT_ID, endpoint_id):
+        raise ConfigError(f"{endpoint_id!r} is no name for an endpoint", hint="letters, digits, '_', '.', '-'")
     secret = new_secret()
-    await call(
+    made = await call(
         pool,
         "insert into autopost.workspace_endpoints (workspace_id, endpoint_id, kind, secret_hash, ingress_rps, meta)"
-        " values (%s, %s, %s, %s, %s, %s)",
+        " values (%s, %s, %s, %s, %s, %s) on conflict (workspace_id, endpoint_id) do nothing returning endpoint_id",
         (workspace_id, endpoint_id, kind, secret_hash(secret), rps, Jsonb({"name": name} if name else {})),
     )
+    if not made:
+        raise ConfigError(
+            f"endpoint {endpoint_id} of {workspace_id} already exists",
+            hint=f"another name, or a new secret for it: vestnik endpoint rotate {workspace_id} {endpoint_id}",
+        )
     return secret
 
 
@@ -72,12 +83,13 @@ async def list_endpoints(pool: Pool, workspace_id: str | None) -> list[Row]:
 
 async def queue_snapshot(pool: Pool, workspace_id: str | None = None) -> list[Row]:
     """How many deliveries stand where, and since when the oldest of them waits."""
-    return await call(
+    rows = await call(
         pool,
         "select workspace_id, status, count(*) as count, min(created_at) as oldest from autopost.deliveries"
         " where %s::text is null or workspace_id = %s group by 1, 2 order by 1, 2",
         (workspace_id, workspace_id),
     )
+    return rows if rows or workspace_id is None else await _nothing_of(pool, workspace_id)
 
 
 async def list_events(
@@ -99,13 +111,14 @@ async def list_events(
         if value is not None:
             where.append(f"{column} = %s")
             arguments.append(value)
-    return await call(
+    rows = await call(
         pool,
         "select ts, action, result, channel_id, delivery_id, attempt, error, meta from autopost.events where "
         + " and ".join(where)
         + " order by ts desc, id desc limit %s",
         (*arguments, limit),
     )
+    return rows or await _nothing_of(pool, workspace_id)
 
 
 async def why(pool: Pool, workspace_id: str, delivery_id: UUID) -> Row:
@@ -130,3 +143,10 @@ async def workspace_of_delivery(pool: Pool, delivery_id: UUID) -> str:
 
 def new_secret() -> str:
     return "vpush_" + secrets.token_urlsafe(32)
+
+
+async def _nothing_of(pool: Pool, workspace_id: str) -> list[Row]:
+    """Nothing, of a workspace that is there."""
+    if not await call(pool, "select 1 from core.workspaces where workspace_id = %s", (workspace_id,)):
+        raise NotFound(f"no workspace {workspace_id}", hint="vestnik apply FILE makes one")
+    return []

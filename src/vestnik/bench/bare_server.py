@@ -13,7 +13,7 @@ import uvloop
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from vestnik.app import http_server
+from vestnik.api.server import http_server
 from vestnik.db.pool import Pool, call, make_pool
 from vestnik.settings import load_settings
 
@@ -42,8 +42,7 @@ async def main() -> None:
     settings = load_settings()
     assert settings.database_url is not None
     async with make_pool(settings.database_url, min_size=2, max_size=16) as pool:
-        server = http_server(settings, pool)
-        server.config.app = bare_app(pool)
+        server = http_server(settings, bare_app(pool))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.end)
         serving = asyncio.create_task(server.serve())

@@ -10,7 +10,7 @@ from typing import Any
 
 import uvloop
 
-from vestnik.bench import drain, fanout, ingest, latency
+from vestnik.bench import drain, fanout, ingest, jobs, latency, media, pull
 from vestnik.bench.ground import Ground, fresh_server
 from vestnik.bench.report import Figures, summary
 from vestnik.errors import NotFound
@@ -28,7 +28,10 @@ BENCHMARKS = {
     "drain": Benchmark(drain.run, drain.Size(), drain.TINY, drain.AIMS),
     "fanout": Benchmark(fanout.run, fanout.Size(), fanout.TINY, fanout.AIMS),
     "ingest": Benchmark(ingest.run, ingest.Size(), ingest.TINY, ingest.AIMS),
+    "jobs": Benchmark(jobs.run, jobs.Size(), jobs.TINY, jobs.AIMS),
     "latency": Benchmark(latency.run, latency.Size(), latency.TINY, latency.AIMS),
+    "media": Benchmark(media.run, media.Size(), media.TINY, media.AIMS),
+    "pull": Benchmark(pull.run, pull.Size(), pull.TINY, pull.AIMS),
 }
 
 

@@ -21,6 +21,7 @@ app = typer.Typer(
 
 
 def main() -> None:
+    _refuse_unreadable(sys.argv[1:])
     _assemble()
     try:
         app()
@@ -36,6 +37,15 @@ def main() -> None:
         _complain(f"the database cannot store this: {str(e).splitlines()[0]}")
     except psycopg.OperationalError as e:
         _complain(f"the database is away: {str(e).strip().splitlines()[0]}", "try: vestnik db status")
+    except RecursionError:
+        _complain("what was given is nested too deep")
+
+
+def _refuse_unreadable(arguments: list[str]) -> None:
+    """Bytes that are no text stand as half characters here, and nothing further on can take those."""
+    for number, argument in enumerate(arguments, 1):
+        if any("\ud800" <= c <= "\udfff" for c in argument):
+            _complain(f"argument {number} is not text in UTF-8")
 
 
 def _complain(line: str, *more: str) -> None:
@@ -56,6 +66,12 @@ _COMMANDS = (
     ("migrate", "database", "migrate_command"),
     ("apply", "apply", "apply"),
     ("push", "publish", "push"),
+    ("preview", "preview", "preview"),
+    ("planned", "plan", "planned"),
+    ("cancel", "plan", "cancel"),
+    ("reschedule", "plan", "reschedule"),
+    ("replace", "plan", "replace"),
+    ("conflicts", "plan", "conflicts"),
     ("queue", "look", "queue"),
     ("events", "look", "events"),
     ("why", "look", "why"),
@@ -66,6 +82,8 @@ _GROUPS = (
     ("db", "database", "app"),
     ("endpoint", "doors", "endpoints"),
     ("apikey", "doors", "apikeys"),
+    ("sources", "sources", "app"),
+    ("jobs", "jobs", "app"),
 )
 
 

@@ -13,7 +13,8 @@ from rich.markup import escape
 
 from vestnik.autopost.apply import Applied
 from vestnik.autopost.apply import apply as make_true
-from vestnik.autopost.declaration import Change, read_declaration
+from vestnik.autopost.declaration import read_declaration
+from vestnik.autopost.rows import Change
 from vestnik.cli.output import console
 from vestnik.cli.session import with_pool
 from vestnik.db.pool import Pool
@@ -30,7 +31,7 @@ def apply(
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
 ) -> None:
-    """Make workspaces, endpoints, channels and limits what the file says."""
+    """Make workspaces what the file says: their channels, endpoints, sources, templates, limits and policies."""
     declaration = read_declaration(_load(file))
     settings = load_settings()
     key = settings.secret_key.get_secret_value() if settings.secret_key else None
@@ -42,6 +43,8 @@ def apply(
     applied = with_pool(work)
     for change in applied.changes:
         _show(change)
+    for channel, count in applied.moved.items():
+        console.print(f"  {count} waiting in {escape(channel)} go at the new hours")
     if not applied.changes:
         console.print("nothing to change")
     elif dry_run:

@@ -14,25 +14,23 @@ from vestnik import log
 from vestnik.demo.acts import ACTS
 from vestnik.demo.play import play
 from vestnik.demo.screen import Screen
-from vestnik.settings import load_settings
+from vestnik.settings import Settings, load_settings
 
 
 def demo(
     check: Annotated[
-        bool, typer.Option("--check", help="Play the four acts without a terminal, and exit with 0 or 1.")
+        bool, typer.Option("--check", help="Play the eight acts without a terminal, and exit with 0 or 1.")
     ] = False,
 ) -> None:
-    """Run everything on emulated platforms: 40 channels, four acts, then posts keep flowing until Ctrl-C."""
+    """Run everything on emulated platforms: 40 channels, eight acts, then posts keep flowing until Ctrl-C."""
     console = Console(force_terminal=False) if check else Console()
-    if not console.is_terminal:
-        console.width = 140
-    settings = load_settings()
-    # Its own database, beside the real one; any port that is free, for the real one may be running.
-    settings = settings.model_copy(
-        update={"data_dir": settings.data_dir / "demo", "database_url": None, "http_host": "127.0.0.1", "http_port": 0}
-    )
+    given = load_settings()
+    # As shipped, and apart from the real one: its own database, keys and files, any port that is free.
+    shipped = {name: field.default for name, field in Settings.model_fields.items()}
+    own = {"data_dir": given.data_dir / "demo", "http_port": 0, "log_format": given.log_format}
+    settings = given.model_copy(update=shipped | own)
     log.configure("error", settings.log_format)
-    passed = False
+    screen = Screen(console, [act.title for act in ACTS])
     with suppress(KeyboardInterrupt, asyncio.CancelledError):
-        passed = uvloop.run(play(settings, Screen(console, [act.title for act in ACTS]), stay=console.is_terminal))
-        raise typer.Exit(0 if passed else 1)
+        uvloop.run(play(settings, screen, stay=console.is_terminal))
+    raise typer.Exit(screen.verdict())

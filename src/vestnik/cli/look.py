@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -32,11 +33,11 @@ def queue(workspace: Workspace = None, as_json: AsJson = False) -> None:
 def events(
     workspace: Annotated[str, typer.Argument(help="The workspace to look into.")],
     *,
-    minutes: Annotated[int, typer.Option(help="How far back.", min=1)] = 30,
+    minutes: Annotated[int, typer.Option(help="How far back.", min=1, max=43200)] = 30,
     errors: Annotated[bool, typer.Option("--errors", help="Only what went wrong.")] = False,
     delivery: Annotated[UUID | None, typer.Option(help="Only of this delivery.")] = None,
     channel: Annotated[str | None, typer.Option(help="Only of this channel.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 50,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=100_000)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show what happened lately, newest first."""
@@ -51,8 +52,10 @@ def events(
             limit=limit,
         )
     )
-    columns = ("ts", "action", "result", "channel_id", "delivery_id", "attempt", "error")
-    show(rows, columns, as_json=as_json, empty=f"Nothing happened in the last {minutes} minutes.")
+    if as_json or not rows:
+        show(rows, (), as_json=as_json, empty=f"Nothing happened in the last {minutes} minutes.")
+        return
+    _show_events(rows)
 
 
 def why(
@@ -76,3 +79,22 @@ def why(
         console.print(
             f"[dim]also {gate['gate']}: {escape(gate['detail'] or '')}, until {gate['opens'] or 'somebody changes it'}[/]"
         )
+
+
+def _show_events(rows: list[verbs.Row]) -> None:
+    """What went wrong stands below its event: no terminal is wide enough for it beside an id."""
+    today = datetime.now(UTC).date()
+    when = "%H:%M:%S" if all(row["ts"].date() == today for row in rows) else "%m-%d %H:%M:%S"
+    widest = {key: max(len(row[key] or "") for row in rows) for key in ("action", "channel_id")}
+    for row in rows:
+        colour = "red" if row["result"] == "error" else "green"
+        action, channel = row["action"].ljust(widest["action"]), (row["channel_id"] or "").ljust(widest["channel_id"])
+        told = [
+            f"[dim]{row['ts']:{when}}[/]", f"[{colour}]{action}[/]", escape(channel), f"[dim]{row['attempt'] or ' '}[/]",
+            str(row["delivery_id"] or ""),
+        ]  # fmt: skip
+        console.print("  ".join(told), soft_wrap=True, highlight=False)
+        if row["error"]:
+            console.print(
+                f"    [red]{escape(row['error'].get('code', ''))}[/] {escape(row['error'].get('message', ''))}"
+            )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -15,9 +16,11 @@ from rich.table import Table
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 console = Console()
+_IDS = ("delivery_id", "message_id", "key_id", "job_id")
 _COLOURS = {
     "sent": "green", "ok": "green", "error": "red", "dead": "bold red", "failed_permanent": "red", "retry": "yellow",
-    "sending": "cyan", "claimed": "cyan", "deduped": "dim",
+    "sending": "cyan", "claimed": "cyan", "deduped": "dim", "running": "cyan", "done": "green", "cancelled": "dim",
+    "rescheduled": "green", "too_late": "yellow", "held": "yellow",
 }  # fmt: skip
 
 
@@ -30,10 +33,15 @@ def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: 
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             # An id in one piece can be copied.
-            table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column in ("delivery_id", "key_id"))
+            table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column in _IDS)
         for row in rows:
             table.add_row(*(_cell(row[column]) for column in columns))
         console.print(table)
+
+
+def emit(answer: Any) -> None:
+    """JSON in the very form in which HTTP answers it."""
+    typer.echo(json.dumps(to_jsonable_python(answer), ensure_ascii=False))
 
 
 def _cell(value: Any) -> str:

@@ -17,7 +17,7 @@ from vestnik.settings import Settings, load_settings
 
 
 def up() -> None:
-    """Run everything in one process: database (unless VESTNIK_DATABASE_URL is set), API and dispatcher."""
+    """Run everything in one process: database (unless VESTNIK_DATABASE_URL is set), API, dispatcher and jobs."""
     _run(_up(load_settings()))
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from vestnik.db.home import database
+from vestnik.db.home import database, database_url
 from vestnik.db.migrate import check
 from vestnik.db.pool import Pool, make_pool
 from vestnik.settings import Settings, load_settings
@@ -17,7 +17,11 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_pool(settings: Settings) -> AsyncIterator[Pool]:
-    """The database in use, its schema checked; the embedded server runs for as long as the block lasts."""
+    """The database in use, its schema checked; the embedded server runs for as long as the block lasts.
+
+    None is made here: a folder without one is more likely a mistake than a wish.
+    """
+    database_url(settings)
     async with database(settings) as url:
         await check(url)
         async with make_pool(url, max_size=4, name="vestnik cli") as pool:

@@ -1,1 +1,1 @@
-"""The demo: the whole service on the sandbox, forty channels, and four acts that show what it promises."""
+"""The demo: the whole service on the sandbox, forty channels, and eight acts that show what it promises."""

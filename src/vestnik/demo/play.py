@@ -15,30 +15,34 @@ from vestnik.settings import Settings
 POST_EVERY = 2.0
 
 
-async def play(settings: Settings, screen: Screen, *, stay: bool) -> bool:
-    """True when every act has shown what it should."""
+async def play(settings: Settings, screen: Screen, *, stay: bool) -> None:
+    """The screen knows afterwards which acts have shown what they should."""
     started = time.monotonic()
     with screen:
         async with stage(settings, screen.say) as on:
-            screen.say(f"ready after {time.monotonic() - started:.1f} s")
-            screen.footer = _footer(on)
-            passed = [await _play_act(on, screen, n, act) for n, act in enumerate(ACTS)]
-            if stay:
-                await _keep_posting(on, screen)
-            screen.say("")
-    return all(passed)
+            try:
+                screen.footer = _footer(on, time.monotonic() - started)
+                for n, act in enumerate(ACTS):
+                    screen.say(f"act {n + 1} of {len(ACTS)}")
+                    await _play_act(on, screen, n, act)
+                screen.farewell = _FAREWELL if screen.verdict() == 0 else ""
+                if stay:
+                    await _keep_posting(on, screen)
+            finally:
+                screen.footer = ""
+                screen.say("stopping")
 
 
-async def _play_act(on: Stage, screen: Screen, n: int, act: Act) -> bool:
+async def _play_act(on: Stage, screen: Screen, n: int, act: Act) -> None:
     screen.begin(n)
-    screen.say(act.title)
     try:
         seen = await act.play(on, lambda note: screen.note(n, note))
     except VestnikError as e:
         screen.end(n, passed=False, note=str(e))
-        return False
-    screen.end(n, passed=True, note=seen)
-    return True
+    except Exception as e:  # whatever an act meets, it has failed, and the others are played
+        screen.end(n, passed=False, note=f"{type(e).__name__}: {e}")
+    else:
+        screen.end(n, passed=True, note=seen)
 
 
 async def _keep_posting(on: Stage, screen: Screen) -> None:
@@ -60,11 +64,20 @@ async def _keep_posting(on: Stage, screen: Screen) -> None:
         await asyncio.sleep(POST_EVERY)
 
 
-def _footer(on: Stage) -> str:
-    return (
-        f"\nWhat the readers see   {on.sandbox.url}/\n"
-        f"API                    {on.running.http_url}/docs\n\n"
-        f"[dim]Publish into it:\n"
-        f"  curl -H 'Authorization: Bearer {on.secret}' \\\n"
-        f"       -H 'Content-Type: application/json' -d '{{\"text\": \"Hello #all\"}}' {on.running.http_url}/v1/push[/]"
-    )
+def _footer(on: Stage, seconds: float) -> str:
+    return f"""\
+What the readers see   {on.sandbox.url}/
+The API                {on.running.http_url}/docs
+[dim]Everything was ready after {seconds:.1f} s.[/]
+
+Publish into it:
+  curl -H 'Authorization: Bearer {on.secret}' \\
+       -H 'Content-Type: application/json' \\
+       -d '{{"text": "Hello #all"}}' {on.running.http_url}/v1/push"""
+
+
+_FAREWELL = """\
+Next: write down your own channels (README.md shows how), then
+  vestnik apply shop.yml    make them true
+  vestnik up                run the service
+  vestnik demo              see this again"""

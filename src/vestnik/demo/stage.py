@@ -6,8 +6,9 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -15,9 +16,10 @@ import aiohttp
 from vestnik.app import Service, prepare, service
 from vestnik.autopost.apply import apply
 from vestnik.autopost.declaration import read_declaration
+from vestnik.db.embedded.locks import holding
 from vestnik.db.home import database
 from vestnik.db.pool import Pool, call, make_pool
-from vestnik.errors import VestnikError
+from vestnik.errors import ConfigError, VestnikError
 from vestnik.ops.secrets.box import SecretBox
 from vestnik.ops.secrets.credentials import Credentials
 from vestnik.sandbox.server import Sandbox, serve
@@ -40,6 +42,7 @@ class Stage:
     sandbox: Sandbox
     running: Service
     pool: Pool
+    credentials: Credentials
     http: aiohttp.ClientSession
 
     async def push(self, text: str, **payload: Any) -> dict[str, Any]:
@@ -65,15 +68,53 @@ class Stage:
         async with self.http.put(url, json=fault) as response:
             response.raise_for_status()
 
-    async def posts(self, platform: str, target: str) -> list[str]:
+    async def texts(self, platform: str, target: str) -> list[str]:
+        """What the readers of a chat read."""
+        return [post["visible"] for post in await self.posts(platform, target)]
+
+    async def posts(self, platform: str, target: str) -> list[dict[str, Any]]:
         """What the readers of a chat see."""
         async with self.http.get(f"{self.sandbox.url}/admin/{platform}/chats/{target}/posts") as response:
             response.raise_for_status()
-            return [post["visible"] for post in await response.json()]
+            posts: list[dict[str, Any]] = await response.json()
+            return posts
 
     async def add_chat(self, platform: str, target: str, title: str) -> None:
         url = f"{self.sandbox.url}/admin/{platform}/chats/{target}"
         async with self.http.put(url, json={"title": title}) as response:
+            response.raise_for_status()
+
+    async def declare(self, **parts: list[dict[str, Any]]) -> None:
+        """More of the workspace, as ``vestnik apply`` makes it true."""
+        declared = read_declaration({"workspaces": [{"id": self.workspace, **parts}]})
+        await apply(self.pool, self.credentials, declared)
+
+    async def read_source(self, source_id: str) -> None:
+        """Once, now; returns when it was read."""
+        job = await self.sql(
+            "select j.job_id, pg_notify('vestnik_jobs', %s)"
+            " from ops.enqueue_job(%s, 'source.pull', jsonb_build_object('source_id', %s::text)) j",
+            *(self.workspace, self.workspace, source_id),
+        )
+
+        async def ended() -> str | None:
+            rows = await self.sql(
+                "select status from ops.jobs where workspace_id = %s and job_id = %s", self.workspace, job[0]["job_id"]
+            )
+            return rows[0]["status"] if rows[0]["status"] in ("done", "dead") else None
+
+        if await self.until(ended, f"the reading of {source_id}") == "dead":
+            raise Failed(f"{source_id} could not be read")
+
+    async def put_file(self, name: str, content_type: str, data: bytes) -> None:
+        """A file of the sandbox's site."""
+        url, headers = f"{self.sandbox.url}/admin/files/{name}", {"Content-Type": content_type}
+        async with self.http.put(url, data=data, headers=headers) as response:
+            response.raise_for_status()
+
+    async def add_items(self, feed: str, items: list[dict[str, Any]]) -> None:
+        """To a feed of the sandbox's site."""
+        async with self.http.post(f"{self.sandbox.url}/admin/feeds/{feed}/items", json=items) as response:
             response.raise_for_status()
 
     async def until(self, look: Callable[[], Awaitable[T | None]], what: str, seconds: float = 20) -> T:
@@ -91,9 +132,14 @@ class Stage:
 @asynccontextmanager
 async def stage(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
+        stack.enter_context(_alone(settings.data_dir))
         sandbox = await stack.enter_async_context(serve("127.0.0.1", 0))
         settings = settings.model_copy(
-            update={"telegram_api_url": sandbox.telegram_url, "max_api_url": sandbox.max_url}
+            update={
+                "telegram_api_url": sandbox.telegram_url,
+                "max_api_url": sandbox.max_url,
+                "fetch_allow": "127.0.0.1/32",  # the sandbox is where files and feeds are fetched from
+            }
         )
         say("starting the database")
         url = await stack.enter_async_context(database(settings))
@@ -104,12 +150,21 @@ async def stage(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         say("declaring 40 channels")
         workspace, secret, tokens = f"demo-{time.strftime('%Y%m%d-%H%M%S')}", secrets.token_urlsafe(24), _tokens()
         await _retire_former_demos(pool)
-        await _declare(settings, pool, workspace, secret, tokens)
+        key = settings.secret_key.get_secret_value() if settings.secret_key else None
+        credentials = Credentials(pool, SecretBox.open(settings.data_dir, key))
+        await apply(pool, credentials, read_declaration(declaration(workspace, secret, tokens)))
         await _furnish(http, sandbox, tokens)
 
-        say("starting API and dispatcher")
+        say("starting API, dispatcher and jobs")
         running = await stack.enter_async_context(service(settings, url))
-        yield Stage(workspace, secret, sandbox, running, pool, http)
+        yield Stage(workspace, secret, sandbox, running, pool, credentials, http)
+
+
+def _alone(folder: Path) -> AbstractContextManager[None]:
+    """Of two demos on one database, each would send the other's posts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = ConfigError(f"a demo runs in {folder} already", hint="end it, or choose another VESTNIK_DATA_DIR")
+    return holding(folder / "demo.lock", timeout=0, or_else=busy)
 
 
 def declaration(workspace: str, secret: str, tokens: dict[str, str]) -> dict[str, Any]:
@@ -126,7 +181,7 @@ def declaration(workspace: str, secret: str, tokens: dict[str, str]) -> dict[str
                     for platform, token in tokens.items()
                 ],
                 "endpoints": [{"id": "main", "secret": secret, "ingress_rps": 20}],
-                "channels": [_channel(platform, n) for platform, n in _numbered()],
+                "channels": [_numbered_channel(platform, n) for platform, n in _numbered()],
             }
         ]
     }
@@ -143,7 +198,7 @@ def _numbered() -> list[tuple[str, int]]:
     ]
 
 
-def _channel(platform: str, n: int) -> dict[str, Any]:
+def _numbered_channel(platform: str, n: int) -> dict[str, Any]:
     topic = TOPICS[n % len(TOPICS)]
     return {
         "id": f"{platform}-{n:02}",
@@ -166,12 +221,6 @@ def _tokens() -> dict[str, str]:
 
 async def _retire_former_demos(pool: Pool) -> None:
     await call(pool, "update core.workspaces set status = 'disabled' where workspace_id like 'demo-%%'")
-
-
-async def _declare(settings: Settings, pool: Pool, workspace: str, secret: str, tokens: dict[str, str]) -> None:
-    key = settings.secret_key.get_secret_value() if settings.secret_key else None
-    credentials = Credentials(pool, SecretBox.open(settings.data_dir, key))
-    await apply(pool, credentials, read_declaration(declaration(workspace, secret, tokens)))
 
 
 async def _furnish(http: aiohttp.ClientSession, sandbox: Sandbox, tokens: dict[str, str]) -> None:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 from vestnik.db.pool import Pool, call
 from vestnik.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Who asks: ``name`` is what the log of operations will say."""
+
+    workspace_id: str
+    name: str
+    access: str
 
 
 async def create_key(pool: Pool, workspace_id: str, name: str, access: str = "read") -> str:
@@ -37,20 +47,22 @@ async def revoke_key(pool: Pool, key_id: str) -> None:
         raise NotFound(f"no API key {key_id} that is in use")
 
 
-async def workspace_of_key(pool: Pool, key: str) -> str | None:
-    """The workspace that a key opens; notes its use, at most once a minute."""
+async def key_of(pool: Pool, key: str) -> Key | None:
+    """The workspace that a key opens, and for what; notes its use, at most once a minute."""
     found = await call(
         pool,
-        "select k.key_id, k.workspace_id, coalesce(k.last_used_at < now() - interval '1 minute', true) as stale"
+        "select k.key_id, k.workspace_id, k.name, k.access,"
+        " coalesce(k.last_used_at < now() - interval '1 minute', true) as stale"
         " from core.api_keys k join core.workspaces w on w.workspace_id = k.workspace_id"
         " where k.key_hash = %s and k.revoked_at is null and w.status <> 'disabled'",
         (_hash(key),),
     )
     if not found:
         return None
-    if found[0]["stale"]:
-        await call(pool, "update core.api_keys set last_used_at = now() where key_id = %s", (found[0]["key_id"],))
-    return str(found[0]["workspace_id"])
+    row = found[0]
+    if row["stale"]:
+        await call(pool, "update core.api_keys set last_used_at = now() where key_id = %s", (row["key_id"],))
+    return Key(row["workspace_id"], f"apikey {row['name']}", row["access"])
 
 
 def _hash(key: str) -> str:

@@ -5,7 +5,8 @@ GET    /admin                                         everything at a glance
 POST   /admin/reset                                   forget everything
 GET    /admin/{platform}                              settings, counters, violations, tokens' aliases
 PUT    /admin/{platform}/settings                     lenient, chat_rps, token_rps, chat_burst, token_burst,
-                                                      group_per_minute; null for no limit
+                                                      group_per_minute, token_ttl_s, upload_ttl_s: null for no limit;
+                                                      not_ready: how often each uploaded file is not
 PUT    /admin/{platform}/tokens/{alias}               {"token": "…"}
 DELETE /admin/{platform}/tokens/{alias}
 GET    /admin/{platform}/chats                        the list
@@ -27,7 +28,9 @@ from typing import Any
 from aiohttp import web
 
 from vestnik.sandbox.faults import BadFault, Fault, parse_faults
+from vestnik.sandbox.site import SiteFull
 from vestnik.sandbox.state import PLATFORMS, Chat, Full, Platform
+from vestnik.sandbox.strict_json import loads
 from vestnik.sandbox.wire import STATE
 
 Handler = Callable[[web.Request], Awaitable[Any]]
@@ -50,45 +53,55 @@ class Wrong(Exception):
 
 def routes() -> list[web.RouteDef]:
     return [
-        web.get("/admin", _json(_overview)),
-        web.post("/admin/reset", _json(_reset)),
-        web.get(_PLATFORM, _json(_show_platform)),
-        web.put(f"{_PLATFORM}/settings", _json(_put_settings)),
-        web.put(f"{_PLATFORM}/tokens/{{alias}}", _json(_put_token)),
-        web.delete(f"{_PLATFORM}/tokens/{{alias}}", _json(_delete_token)),
-        web.get(f"{_PLATFORM}/chats", _json(_list_chats)),
-        web.put(f"{_PLATFORM}/chats", _json(_put_chats)),
-        web.get(_CHAT, _json(_show_chat)),
-        web.put(_CHAT, _json(_put_chat)),
-        web.delete(_CHAT, _json(_delete_chat)),
-        web.get(f"{_CHAT}/posts", _json(_list_posts)),
-        web.delete(f"{_CHAT}/posts", _json(_delete_posts)),
-        *(
-            route
-            for base in (_PLATFORM, _CHAT)
-            for route in (
-                web.get(f"{base}/faults", _json(_list_faults)),
-                web.put(f"{base}/faults", _json(_put_faults)),
-                web.delete(f"{base}/faults", _json(_delete_faults)),
-            )
-        ),
+        web.get("/admin", answer_json(_overview)),
+        web.post("/admin/reset", answer_json(_reset)),
+        web.get(_PLATFORM, answer_json(_show_platform)),
+        web.put(f"{_PLATFORM}/settings", answer_json(_put_settings)),
+        web.put(f"{_PLATFORM}/tokens/{{alias}}", answer_json(_put_token)),
+        web.delete(f"{_PLATFORM}/tokens/{{alias}}", answer_json(_delete_token)),
+        web.get(f"{_PLATFORM}/chats", answer_json(_list_chats)),
+        web.put(f"{_PLATFORM}/chats", answer_json(_put_chats)),
+        web.get(_CHAT, answer_json(_show_chat)),
+        web.put(_CHAT, answer_json(_put_chat)),
+        web.delete(_CHAT, answer_json(_delete_chat)),
+        web.get(f"{_CHAT}/posts", answer_json(_list_posts)),
+        web.delete(f"{_CHAT}/posts", answer_json(_delete_posts)),
+        *fault_routes(_PLATFORM, lambda request: _platform(request).faults),
+        *fault_routes(_CHAT, lambda request: _chat(request).faults),
     ]
 
 
-def _json(handler: Handler) -> Handler:
+def fault_routes(base: str, book_of: Callable[[web.Request], list[Fault]]) -> list[web.RouteDef]:
+    async def listed(request: web.Request) -> Any:
+        return [fault.as_json() for fault in book_of(request)]
+
+    async def put(request: web.Request) -> Any:
+        given = parse_faults(await read_json(request), request.match_info.get("platform", "site"))
+        book_of(request)[:] = given
+        return await listed(request)
+
+    async def delete(request: web.Request) -> Any:
+        book_of(request).clear()
+        return []
+
+    path = f"{base}/faults"
+    return [web.get(path, answer_json(listed)), web.put(path, answer_json(put)), web.delete(path, answer_json(delete))]
+
+
+def answer_json(handler: Handler) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         try:
             return web.json_response(await handler(request))
-        except (Wrong, BadFault, Full) as e:
+        except (Wrong, BadFault, Full, SiteFull) as e:
             return web.json_response({"error": str(e)}, status=getattr(e, "status", 400))
 
     return answer
 
 
-async def _body(request: web.Request) -> Any:
+async def read_json(request: web.Request) -> Any:
     try:
-        return await request.json()
-    except (ValueError, RecursionError):
+        return await request.json(loads=loads)
+    except ValueError:
         raise Wrong("the body is not JSON") from None
 
 
@@ -108,10 +121,6 @@ def _chat(request: web.Request) -> Chat:
     if chat is None:
         raise Wrong(f"there is no chat {chat_id}; PUT {request.path.removesuffix('/posts')} adds one", 404)
     return chat
-
-
-def _faults(request: web.Request) -> list[Fault]:
-    return _chat(request).faults if "chat_id" in request.match_info else _platform(request).faults
 
 
 async def _overview(request: web.Request) -> Any:
@@ -143,23 +152,32 @@ def _describe(platform: Platform) -> dict[str, Any]:
 async def _put_settings(request: web.Request) -> Any:
     platform = _platform(request)
     names = platform.limits.__slots__
-    body = _fields(await _body(request), "lenient", *names)
+    body = _fields(await read_json(request), "lenient", *names)
     for name, value in body.items():
-        if name == "lenient":
-            if not isinstance(value, bool):
-                raise Wrong("lenient is true or false")
-        elif isinstance(value, bool) or not (value is None or (isinstance(value, int | float) and value > 0)):
-            raise Wrong(f"{name} is a number above 0, or null")
-        elif name.endswith("_burst") and (not isinstance(value, int) or value < 1):
-            raise Wrong(f"{name} is a whole number from 1")
+        _check_setting(name, value)
     platform.lenient = body.pop("lenient", platform.lenient)
     for name, value in body.items():
         setattr(platform.limits, name, value)
     return _describe(platform)
 
 
+def _check_setting(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    whole = number and isinstance(value, int)
+    if name == "lenient":
+        if not isinstance(value, bool):
+            raise Wrong("lenient is true or false")
+    elif name == "not_ready":
+        if not whole or value < 0:
+            raise Wrong("not_ready is a whole number from 0")
+    elif value is not None and not (number and value > 0):
+        raise Wrong(f"{name} is a number above 0, or null")
+    elif name.endswith("_burst") and not whole:
+        raise Wrong(f"{name} is a whole number from 1")
+
+
 async def _put_token(request: web.Request) -> Any:
-    token = _fields(await _body(request), "token").get("token")
+    token = _fields(await read_json(request), "token").get("token")
     if not isinstance(token, str) or not token:
         raise Wrong("token is a text")
     alias = _platform(request).add_token(token, request.match_info["alias"]).alias
@@ -177,7 +195,7 @@ async def _list_chats(request: web.Request) -> Any:
 
 
 async def _put_chats(request: web.Request) -> Any:
-    body = await _body(request)
+    body = await read_json(request)
     if not isinstance(body, list):
         raise Wrong("the body is a list of chats")
     chats = [_fields(item, "chat_id", "title", "type", "threads") for item in body]
@@ -189,7 +207,7 @@ async def _show_chat(request: web.Request) -> Any:
 
 
 async def _put_chat(request: web.Request) -> Any:
-    body = _fields(await _body(request), "title", "type", "threads") if request.can_read_body else {}
+    body = _fields(await read_json(request), "title", "type", "threads") if request.can_read_body else {}
     return _summary(_add(_platform(request), request.match_info["chat_id"], body))
 
 
@@ -218,22 +236,6 @@ async def _list_posts(request: web.Request) -> Any:
 
 async def _delete_posts(request: web.Request) -> Any:
     _chat(request).posts.clear()
-    return []
-
-
-async def _list_faults(request: web.Request) -> Any:
-    return [fault.as_json() for fault in _faults(request)]
-
-
-async def _put_faults(request: web.Request) -> Any:
-    given = parse_faults(await _body(request))
-    book = _faults(request)
-    book[:] = given
-    return [fault.as_json() for fault in book]
-
-
-async def _delete_faults(request: web.Request) -> Any:
-    _faults(request).clear()
     return []
 
 

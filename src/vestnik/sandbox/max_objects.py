@@ -1,9 +1,11 @@
-"""MAX's objects: User, Message and the markup in it."""
+"""MAX's objects: User, Message with the markup and the files in it."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
+from vestnik.sandbox.media import Media
 from vestnik.sandbox.richtext import Span, utf16
 from vestnik.sandbox.state import Chat, Post, Token
 
@@ -30,11 +32,14 @@ def bot_object(token: Token) -> dict[str, Any]:
     }
 
 
-def message_object(chat: Chat, token: Token, post: Post, seq: int) -> dict[str, Any]:
+def message_object(chat: Chat, token: Token, post: Post) -> dict[str, Any]:
+    seq = int(post.message_id[-16:], 16)
     body: dict[str, Any] = {"mid": post.message_id, "seq": seq, "text": post.rich.text}
+    attachments = [_attachment(media) for media in post.media]
     if post.buttons:
-        keyboard = {"type": "inline_keyboard", "payload": {"buttons": post.buttons}}
-        body["attachments"] = [keyboard]
+        attachments.append({"type": "inline_keyboard", "payload": {"buttons": post.buttons}})
+    if attachments:
+        body["attachments"] = attachments
     if post.rich.spans:
         body["markup"] = [_markup(post.rich.text, span) for span in post.rich.spans if span.kind in _MARKUP]
     message: dict[str, Any] = {
@@ -43,6 +48,19 @@ def message_object(chat: Chat, token: Token, post: Post, seq: int) -> dict[str, 
         "body": body,
     }
     return message if chat.kind == "channel" else {**message, "sender": bot_object(token)}
+
+
+def _attachment(media: Media) -> dict[str, Any]:
+    file, token = media.file, media.file_id or ""
+    payload: dict[str, Any] = {"url": file.url or f"https://files.example/{file.sha256}", "token": token}
+    if media.type == "image":
+        payload["photo_id"] = int(hashlib.sha256(f"{token}{file.url}".encode()).hexdigest()[:15], 16)
+    shown: dict[str, Any] = {"type": media.type, "payload": payload}
+    if media.type == "file":
+        shown |= {"filename": file.name, "size": file.size}
+    if media.type == "video":
+        shown |= {"width": file.width, "height": file.height, "duration": 0}
+    return shown
 
 
 def _markup(text: str, span: Span) -> dict[str, Any]:

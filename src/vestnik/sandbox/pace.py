@@ -13,6 +13,7 @@ class Pace:
         """Seconds until one more is allowed; 0 if it is allowed now."""
         return max(0.0, self.due - (burst - 1) / rate - now) if rate else 0.0
 
-    def take(self, now: float, rate: float | None) -> None:
+    def take(self, now: float, rate: float | None, count: int = 1) -> None:
+        """Several at once may pass where one may; the next one waits for all of them."""
         if rate:
-            self.due = max(now, self.due) + 1 / rate
+            self.due = max(now, self.due) + count / rate

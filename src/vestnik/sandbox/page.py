@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from itertools import islice
@@ -12,80 +13,27 @@ from urllib.parse import quote
 from aiohttp import web
 
 from vestnik.sandbox.faults import Fault
+from vestnik.sandbox.page_media import Pictures, media_html, said_in_a_line
+from vestnik.sandbox.page_words import WORDS, Words
 from vestnik.sandbox.richtext import to_html
 from vestnik.sandbox.state import PLATFORMS, Chat, Platform, Post
 from vestnik.sandbox.wire import STATE
 
 MOST_ROWS = 500
+MOST_OF_AN_ALBUM = 10
 
-_WORDS = {
-    "en": {
-        "sandbox": "Sandbox",
-        "lead": "Emulated platforms. Nothing here leaves this machine.",
-        "chat": "Chat",
-        "posts": "Posts",
-        "last": "Last post",
-        "faults": "Faults",
-        "no_chats": "No chats yet. Add one:",
-        "no_posts": "Nothing has been posted here yet.",
-        "requests": "requests",
-        "accepted": "accepted",
-        "violations": "rule violations",
-        "total": "posts: {}",
-        "more": "and {} more",
-        "none": "none",
-        "back": "All chats",
-        "deleted": "deleted",
-        "no_preview": "no link preview",
-        "topic": "topic",
-        "switch": "Русский",
-        "earlier": "earlier posts are no longer kept",
-        "whole": "whole platform",
-        "now": "just now",
-        "seconds": "{} s ago",
-        "minutes": "{} min ago",
-        "hours": "{} h ago",
-    },
-    "ru": {
-        "sandbox": "Песочница",
-        "lead": "Эмуляторы платформ. Отсюда ничего не уходит наружу.",
-        "chat": "Чат",
-        "posts": "Посты",
-        "last": "Последний пост",
-        "faults": "Сбои",
-        "no_chats": "Чатов пока нет. Добавьте первый:",
-        "no_posts": "Здесь пока ничего не опубликовано.",
-        "requests": "запросов",
-        "accepted": "принято",
-        "violations": "нарушений правил",
-        "total": "постов: {}",
-        "more": "и ещё {}",
-        "none": "нет",
-        "back": "Все чаты",
-        "deleted": "удалено",
-        "no_preview": "без превью ссылок",
-        "topic": "тема",
-        "switch": "English",
-        "earlier": "более ранние посты уже не хранятся",
-        "whole": "вся платформа",
-        "now": "только что",
-        "seconds": "{} с назад",
-        "minutes": "{} мин назад",
-        "hours": "{} ч назад",
-    },
-}
 _NAMES = {"telegram": "Telegram", "max": "MAX"}
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-Words = dict[str, str]
 
 
 def routes() -> list[web.RouteDef]:
     return [
         web.get("/", _index),
+        web.get("/thumbs/{sha256:[0-9a-f]{64}}", _thumb),
         web.get(rf"/chats/{{platform:{'|'.join(PLATFORMS)}}}/{{chat_id}}", _feed),
     ]
 
@@ -105,7 +53,8 @@ async def _feed(request: web.Request) -> web.Response:
     if chat is None:
         raise web.HTTPNotFound(text="404: no such chat", headers=_HEADERS)
     now = state.clock.time()
-    posts = "".join(_post(post, words, now) for post in reversed(chat.posts))
+    pictures = Pictures(state, f"{request.scheme}://{request.host}")
+    posts = "".join(_post(album, words, now, pictures) for album in reversed(_albums(chat.posts)))
     posts = posts or f'<p class="empty">{escape(words["no_posts"])}</p>'
     if chat.total > len(chat.posts) > 0:
         posts += f'<p class="empty">{escape(words["earlier"])}</p>'
@@ -116,6 +65,25 @@ async def _feed(request: web.Request) -> web.Response:
         f"{_fault_list(chat.faults + platform.faults)}"
     )
     return _page(request, chat.title, f'{head}<main class="feed">{posts}</main>')
+
+
+async def _thumb(request: web.Request) -> web.Response:
+    kept = request.app[STATE].kept.get(request.match_info["sha256"])
+    if kept is None or not kept[0].picture_type:
+        raise web.HTTPNotFound(text="404: no such picture", headers=_HEADERS)
+    headers = {**_HEADERS, "Cache-Control": "max-age=31536000, immutable"}
+    return web.Response(body=kept[1], content_type=kept[0].picture_type, headers=headers)
+
+
+def _albums(posts: Iterable[Post]) -> list[list[Post]]:
+    """Posts that are shown as one are together."""
+    albums: list[list[Post]] = []
+    for post in posts:
+        if post.media_group_id and albums and albums[-1][0].media_group_id == post.media_group_id:
+            albums[-1].append(post)
+        else:
+            albums.append([post])
+    return albums
 
 
 def _section(platform: Platform, words: Words, now: float, lang: str) -> str:
@@ -145,9 +113,9 @@ def _broken(platform: Platform) -> str:
 
 def _row(platform: Platform, chat: Chat, words: Words, now: float, lang: str) -> str:
     link = f"/chats/{platform.name}/{quote(chat.chat_id, safe='')}?lang={lang}"
-    last = chat.posts[-1] if chat.posts else None
-    said = " ".join(last.rich.text.split())[:90] if last else "—"
-    when = f"<time>{_ago(last.at, now, words)}</time>" if last else ""
+    last = _albums(islice(reversed(chat.posts), MOST_OF_AN_ALBUM))[:1]
+    said = said_in_a_line(last[0][::-1], words) if last else "—"
+    when = f"<time>{_ago(last[0][0].at, now, words)}</time>" if last else ""
     return (
         f'<tr><td><a href="{link}">{escape(chat.title)}</a><code>{escape(chat.chat_id)}</code></td>'
         f'<td class="n">{chat.total}</td><td class="said"><span>{escape(said)}</span>{when}</td>'
@@ -155,15 +123,19 @@ def _row(platform: Platform, chat: Chat, words: Words, now: float, lang: str) ->
     )
 
 
-def _post(post: Post, words: Words, now: float) -> str:
-    notes = [_ago(post.at, now, words), f"#{post.message_id[-8:]}", post.token, post.parse_mode or "plain"]
+def _post(album: list[Post], words: Words, now: float, pictures: Pictures) -> str:
+    post, deleted = album[0], all(one.deleted for one in album)
+    number = f"#{post.message_id[-8:]}" + (f"–{album[-1].message_id[-8:]}" if len(album) > 1 else "")
+    notes = [_ago(post.at, now, words), number, post.token, post.parse_mode or "plain"]
     notes += [] if post.preview else [words["no_preview"]]
     notes += [] if post.thread_id is None else [f"{words['topic']} {post.thread_id}"]
-    notes += [words["deleted"]] if post.deleted else []
+    notes += [words["deleted"]] if deleted else []
     rows = "".join(f'<div class="row">{"".join(_button(button) for button in row)}</div>' for row in post.buttons)
-    shown = f'<div class="text">{to_html(post.rich)}</div>'
+    media = media_html([media for one in album for media in one.media], words, pictures)
+    texts = "".join(f'<div class="text">{to_html(one.rich)}</div>' for one in album if one.rich.text)
+    classes = " ".join(name for name, on in (("deleted", deleted), ("with-media", bool(media))) if on)
     return (
-        f'<article class="{"deleted" if post.deleted else ""}">{shown}{rows}'
+        f'<article class="{classes}">{media}{texts}{rows}'
         f"<footer>{' · '.join(escape(note) for note in notes)}</footer></article>"
     )
 
@@ -196,7 +168,7 @@ def _ago(at: float, now: float, words: Words) -> str:
 
 def _lang(request: web.Request) -> str:
     asked = request.query.get("lang")
-    if asked in _WORDS:
+    if asked in WORDS:
         return str(asked)
     accepted = request.headers.get("Accept-Language", "").lower()
     ru, en = accepted.find("ru"), accepted.find("en")
@@ -204,7 +176,7 @@ def _lang(request: web.Request) -> str:
 
 
 def _words(request: web.Request) -> Words:
-    return _WORDS[_lang(request)]
+    return WORDS[_lang(request)]
 
 
 def _page(request: web.Request, title: str, body: str) -> web.Response:

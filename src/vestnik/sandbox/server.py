@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from vestnik.sandbox import admin, max, page, telegram
+from vestnik.sandbox import admin, admin_site, feeds, files, max, page, telegram
 from vestnik.sandbox.state import State
 from vestnik.sandbox.wire import CLOSING, STATE
 
@@ -41,7 +41,8 @@ def create_app(state: State | None = None) -> web.Application:
     app = web.Application(client_max_size=1024 * 1024)
     app[STATE] = state or State()
     app[CLOSING] = asyncio.Event()
-    app.add_routes([*telegram.routes(), *max.routes(), *admin.routes(), *page.routes()])
+    for part in (telegram, max, admin, admin_site, files, feeds, page):
+        app.add_routes(part.routes())
     return app
 
 

@@ -1,15 +1,19 @@
-"""What the emulated platforms remember: tokens, chats, posts, faults. In memory, bounded everywhere."""
+"""What the emulated platforms remember: tokens, chats, posts, files, faults. In memory, bounded everywhere."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import time
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vestnik.sandbox.faults import Fault
+from vestnik.sandbox.media import MOST_SESSIONS, Handles, Kept, Media, Session
 from vestnik.sandbox.pace import Pace
 from vestnik.sandbox.richtext import Rich
+from vestnik.sandbox.site import Site
 
 PLATFORMS = ("telegram", "max")
 MOST_CHATS = 20_000
@@ -48,6 +52,8 @@ class Post:
     buttons: list[list[dict[str, str]]]
     preview: bool
     thread_id: int | None = None
+    media: tuple[Media, ...] = ()
+    media_group_id: str | None = None  # of an album that is a message for each of its files
     deleted: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -61,6 +67,8 @@ class Post:
             "buttons": self.buttons,
             "preview": self.preview,
             "thread_id": self.thread_id,
+            "media": [media.as_json() for media in self.media],
+            "media_group_id": self.media_group_id,
             "deleted": self.deleted,
         }
 
@@ -87,18 +95,22 @@ class Chat:
 class Token:
     alias: str
     number: int
+    bot: str = ""  # tells bots apart without showing their tokens
     pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(slots=True)
 class Limits:
-    """Rates in messages per second, ``None`` for no limit; a burst is what may come at once."""
+    """Rates are in messages per second, ``None`` is no limit; a burst is what may come at once."""
 
     chat_rps: float | None
     token_rps: float | None
     chat_burst: int = 3
     token_burst: int = 15
     group_per_minute: int | None = None
+    not_ready: int = 0  # how often MAX says of each uploaded file that it is not ready
+    token_ttl_s: float | None = None  # after which MAX no longer knows an uploaded file
+    upload_ttl_s: float | None = None  # after which MAX no longer knows an address to upload to
 
 
 def _platform_limits(name: str) -> Limits:
@@ -114,10 +126,13 @@ class Platform:
         self.lenient = False
         self.limits = _platform_limits(name)
         self.tokens: dict[str, Token] = {}
+        self._numbers = itertools.count(1_000_000)
         self.chats: OrderedDict[str, Chat] = OrderedDict()
         self.faults: list[Fault] = []
         self.counters: Counter[str] = Counter()
         self.violations: Counter[str] = Counter()
+        self.handles = Handles()
+        self.sessions: OrderedDict[str, Session] = OrderedDict()
 
     def add_token(self, token: str, alias: str) -> Token:
         for known, entry in list(self.tokens.items()):
@@ -125,7 +140,8 @@ class Platform:
                 del self.tokens[known]
         if len(self.tokens) >= MOST_TOKENS:
             raise Full(f"the sandbox holds at most {MOST_TOKENS} tokens")
-        self.tokens[token] = Token(alias, 1_000_000 + len(self.tokens))
+        bot = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        self.tokens[token] = Token(alias, next(self._numbers), bot)
         return self.tokens[token]
 
     def token(self, token: str) -> Token | None:
@@ -159,6 +175,11 @@ class Platform:
         chat.total += 1
         self.counters["accepted"] += 1
 
+    def open_session(self, name: str, session: Session) -> None:
+        self.sessions[name] = session
+        while len(self.sessions) > MOST_SESSIONS:
+            self.sessions.popitem(last=False)
+
 
 class State:
     """Everything that one sandbox knows."""
@@ -168,9 +189,12 @@ class State:
         self._ring = ring
         self.lenient = lenient
         self.platforms: dict[str, Platform] = {}
+        self.kept = Kept()
+        self.site = Site()
         self.reset()
 
     def reset(self) -> None:
+        self.kept, self.site = Kept(), Site()
         self.platforms = {name: Platform(name, self._ring) for name in PLATFORMS}
         for platform in self.platforms.values():
             platform.lenient = self.lenient

@@ -30,7 +30,7 @@ from vestnik.adapters.markup.markdown import parse_markdown
 from vestnik.adapters.markup.tree import Node
 from vestnik.adapters.markup.writer import render
 
-__all__ = ["INTERNAL_TAGS", "VERSIONS", "VOID_TAGS", "convert", "convert_for"]
+__all__ = ["INTERNAL_TAGS", "VERSIONS", "VOID_TAGS", "convert", "convert_for", "dialect_of", "parse"]
 
 LONGEST_REMEMBERED = 16_384
 
@@ -56,9 +56,8 @@ def convert_for(platform: str, text: str, meta: SendMeta) -> tuple[str, str | No
 
 
 def _convert_1(text: str, parse_mode: str, platform: str) -> tuple[str, str | None]:
-    text = text.replace("\r\n", "\n")
-    tree = parse_html(text) if parse_mode == "HTML" else parse_markdown(text)
-    dialect = _dialect(tree, parse_mode, platform)
+    tree = parse(text, parse_mode)
+    dialect = dialect_of(tree, parse_mode, platform)
     return render(tree, dialect), dialect.parse_mode
 
 
@@ -70,7 +69,16 @@ def _version_1(text: str, parse_mode: str, platform: str) -> tuple[str, str | No
     return (_remembered_1 if len(text) <= LONGEST_REMEMBERED else _convert_1)(text, parse_mode, platform)
 
 
-def _dialect(tree: Node, parse_mode: str, platform: str) -> Dialect:
+def parse(text: str, parse_mode: str) -> Node:
+    text = text.replace("\r\n", "\n")
+    if parse_mode == "HTML":
+        return parse_html(text)
+    return parse_markdown(text) if parse_mode == "Markdown" else Node("root", children=[text])
+
+
+def dialect_of(tree: Node, parse_mode: str, platform: str) -> Dialect:
+    if parse_mode not in ("HTML", "Markdown"):
+        return Plain()
     if platform == "telegram":
         return TelegramHtml()
     if platform == "max":

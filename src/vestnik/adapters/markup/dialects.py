@@ -75,6 +75,28 @@ class TelegramHtml(_Html):
         return f"<blockquote{' expandable' if expandable else ''}>{inner}</blockquote>"
 
 
+class TelegramText(TelegramHtml):
+    """What is left of it once Telegram has read the tags, which is what it counts."""
+
+    def mark(self, kind: str, before: str) -> Marks | None:
+        return ("", "") if kind in self.marks else None
+
+    def link(self, address: str) -> Marks | None:
+        return ("", "") if self.carried.fullmatch(address) else None
+
+    def escape(self, text: str, at_line_start: bool) -> str:
+        return text
+
+    def code(self, text: str) -> str:
+        return text
+
+    def pre(self, text: str, language: str) -> str:
+        return text
+
+    def quote(self, inner: str, expandable: bool) -> str:
+        return inner
+
+
 class MaxHtml(_Html):
     """MAX, format html. It has no spoiler: the text stays, in the open."""
 
@@ -107,7 +129,7 @@ class MaxMarkdown:
 
     parse_mode = "markdown"
     carried = MaxHtml.carried
-    _SPECIAL = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)|[`*_\[\]]|&(?=#?\w+;)|<(?=[A-Za-z/!?])|~~+|\+\++|\^\^+")
+    _SPECIAL = re.compile(r"\\(?=[!-/:-@\[-`{-~\n]|$)|[`*_\[\]]|&(?=#?\w+;)|<(?=[A-Za-z/!?])|~~+|\+\++|\^\^+")
     _ADDRESS = re.compile(r"(https?://\S+)")
 
     def __init__(self, tree: Node) -> None:

@@ -10,8 +10,8 @@ INLINE = ("bold", "italic", "underline", "strike", "spoiler", "mark")
 
 @dataclass(slots=True)
 class Node:
-    """``kind`` is one of INLINE, or root, link, code, pre, quote, heading, paragraph, list, item, break,
-    blank (a blank line), rule.
+    """``kind`` is one of INLINE, or root, span, link, code, pre, quote, heading, paragraph, list, item, rest (of an item
+    that was cut), break, blank (a blank line), rule.
 
     ``value`` is the link's address, the code's language, the heading's level, the list's first number.
     """

@@ -187,7 +187,7 @@ begin
 end $$;
 
 -- The next moment at which begin_sending may have something to do, or null: how long a dispatcher may sleep.
-create or replace function autopost.next_begin_at(p_workspace_id text) returns timestamptz
+create or replace function autopost.next_begin_at(p_workspace_id text, p_now timestamptz default now()) returns timestamptz
 language sql stable as $$
     with recursive hop as (
         (select d.channel_id, d.not_before from autopost.deliveries d
@@ -205,4 +205,5 @@ language sql stable as $$
     left join autopost.platform_limits g on g.workspace_id = p_workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
     where (select count(*) from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
            and d.status = 'sending') < c.max_parallel
+      and case c.window_mode when 'windowed' then autopost.window_open(c.posting_window, c.timezone, p_now) else true end
 $$;

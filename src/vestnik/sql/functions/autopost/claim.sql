@@ -31,16 +31,18 @@ language sql stable as $$
           (select d.not_before from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
            and d.status = 'queued' order by d.not_before limit 1),
           (select d.next_retry_at from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
-           and d.status = 'retry' order by d.next_retry_at limit 1)) <= p_now
+           and d.status = 'retry' and d.not_before <= p_now order by d.next_retry_at limit 1)) <= p_now
     limit p_limit
 $$;
 
--- Nothing in the way of a channel: not switched off, not paused, not cooling, nor its group.
+-- Nothing in the way of a channel: not switched off, not paused, within its window, not cooling, nor its group.
 create or replace function autopost.is_open(p_channel autopost.channels, p_group autopost.platform_limits, p_now timestamptz)
 returns boolean
-language sql immutable as $$
+language sql stable as $$
     select p_channel.enabled
        and coalesce(p_channel.paused_until, '-infinity') <= p_now
+       and case p_channel.window_mode when 'windowed'
+               then autopost.window_open(p_channel.posting_window, p_channel.timezone, p_now) else true end
        and coalesce(p_channel.cooldown_until, '-infinity') <= p_now
        and coalesce(p_group.cooldown_until, '-infinity') <= p_now
 $$;

@@ -7,7 +7,8 @@ create or replace function autopost.enqueue_batch(
     p_workspace_id text, p_endpoint_id text, p_kind text, p_raws jsonb[],
     p_now timestamptz default now(), p_run_id uuid default null, p_gated boolean default false)
 returns table (item integer, outcome text, message_id uuid, trace_id uuid, run_id uuid,
-               enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], problems text[])
+               enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], problems text[],
+               media_pending integer)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -20,14 +21,14 @@ begin
     posts := autopost.incoming_posts(p_raws, p_now);
     if cardinality(posts) < cardinality(p_raws) then
         return query
-        select r.n::integer, 'invalid', null::uuid, null::uuid, run, 0, 0, 0, null::text[], null::text[], x.problems
+        select r.n::integer, 'invalid', null::uuid, null::uuid, run, 0, 0, 0, null::text[], null::text[], x.problems, 0
         from unnest(p_raws) with ordinality r (raw, n), lateral autopost.payload_problems(r.raw) x (problems)
         where x.problems <> '{}';
     end if;
     if p_gated and posts <> '{}' then
         fresh := array(select autopost.take_receipts(p_workspace_id, p_endpoint_id, p_kind, posts, p_now));
         return query
-        select p.item, 'duplicate', null::uuid, p.trace_id, run, 0, 0, 0, null::text[], null::text[], null::text[]
+        select p.item, 'duplicate', null::uuid, p.trace_id, run, 0, 0, 0, null::text[], null::text[], null::text[], 0
         from unnest(posts) p where p.item <> all (fresh);
         posts := autopost.with_rounds(array(select p from unnest(posts) p where p.item = any (fresh)));
     end if;
@@ -36,7 +37,7 @@ begin
     for r in 1 .. coalesce((select max(p.round) from unnest(posts) p), 0) loop
         return query
         select o.item, 'accepted', o.message_id, o.trace_id, run, o.enqueued, o.suppressed, o.failed,
-               o.routed_by_tags, o.warnings, null::text[]
+               o.routed_by_tags, o.warnings, null::text[], o.media_pending
         from autopost.enqueue_round(p_workspace_id, array(select p from unnest(posts) p where p.round = r), run, p_now) o;
     end loop;
 
@@ -55,7 +56,7 @@ create or replace function autopost.enqueue_messages_and_deliveries(
     p_workspace_id text, p_endpoint_id text, p_kind text, p_raw_payload_json jsonb,
     p_now timestamptz default now(), p_run_id uuid default null)
 returns table (outcome text, message_id uuid, trace_id uuid, run_id uuid,
-               enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[])
+               enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], media_pending integer)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -66,7 +67,8 @@ begin
             using errcode = 'VP001', detail = to_json(problems)::text;
     end if;
     return query
-    select b.outcome, b.message_id, b.trace_id, b.run_id, b.enqueued, b.suppressed, b.failed, b.routed_by_tags, b.warnings
+    select b.outcome, b.message_id, b.trace_id, b.run_id, b.enqueued, b.suppressed, b.failed, b.routed_by_tags, b.warnings,
+           b.media_pending
     from autopost.enqueue_batch(p_workspace_id, p_endpoint_id, p_kind, array[p_raw_payload_json], p_now, p_run_id) b;
 end $$;
 
@@ -104,13 +106,14 @@ $$;
 create or replace function autopost.enqueue_round(
     p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamptz)
 returns table (item integer, message_id uuid, trace_id uuid, enqueued integer, suppressed integer, failed integer,
-               routed_by_tags text[], warnings text[])
+               routed_by_tags text[], warnings text[], media_pending integer)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     stored autopost.stored[];
 begin
     stored := autopost.upsert_messages(p_workspace_id, p_posts, p_run_id, p_now);
+    perform autopost.media_seen(p_workspace_id, stored, p_now);
 
     insert into autopost.events (workspace_id, id, message_id, ts, action, meta)
     select p_workspace_id, core.uuid7(p_now), s.message_id, p_now, 'message_tag_mismatch',
@@ -119,15 +122,44 @@ begin
     where s.tags <> p.tags;
 
     return query
+    with planned as materialized (
+        select * from autopost.fan_out(p_workspace_id, stored, p_run_id, p_now)
+    )
     select s.item, s.message_id, s.trace_id, coalesce(f.enqueued, 0), coalesce(f.suppressed, 0), coalesce(f.failed, 0),
            case when s.tags <> p.tags then s.tags end,
-           array_remove(array[
-               case when s.tags <> p.tags then 'the same post came before with other tags; it is routed by those' end,
-               case when s.only_channels is not null then autopost.unknown_channels(p_workspace_id, s.only_channels) end], null)
+           autopost.warnings_of(p_workspace_id, s, p.tags, p_now),
+           coalesce(f.media_pending, 0)
     from unnest(stored) s
     join unnest(p_posts) p on p.item = s.item
-    left join autopost.fan_out(p_workspace_id, stored, p_run_id, p_now) f on f.item = s.item;
+    left join planned f on f.item = s.item;
+
+    -- One fetch for a message, however many pushes wait for it.
+    perform autopost.ask_for_media(p_workspace_id, array(select s.message_id from unnest(stored) s where s.payload ? 'media'), p_now);
 end $$;
+
+-- Volatile, because it looks at what the fan-out has just written.
+create or replace function autopost.warnings_of(
+    p_workspace_id text, p_stored autopost.stored, p_tags text[], p_now timestamptz) returns text[]
+language sql volatile as $$
+    select array_remove(array[
+        autopost.tags_warning(p_stored, p_tags), autopost.only_warning(p_workspace_id, p_stored),
+        autopost.past_warning(p_stored, p_now), autopost.gap_warning(p_workspace_id, p_stored, p_now)], null)
+$$;
+
+create or replace function autopost.tags_warning(p_stored autopost.stored, p_tags text[]) returns text
+language sql immutable as $$
+    select case when p_stored.tags <> p_tags then 'the same post came before with other tags; it is routed by those' end
+$$;
+
+create or replace function autopost.past_warning(p_stored autopost.stored, p_now timestamptz) returns text
+language sql immutable as $$
+    select case when p_stored.scheduled_for < p_now - interval '1 minute' then 'scheduled_for is in the past: it goes at once' end
+$$;
+
+create or replace function autopost.only_warning(p_workspace_id text, p_stored autopost.stored) returns text
+language sql stable as $$
+    select case when p_stored.only_channels is not null then autopost.unknown_channels(p_workspace_id, p_stored.only_channels) end
+$$;
 
 -- Content, origin and tags stay as first seen; in hash order, so that two batches lock alike.
 create or replace function autopost.upsert_messages(
@@ -142,11 +174,12 @@ language sql volatile as $$
         on conflict (workspace_id, hash_version, content_hash) do update
         set last_seen_at = excluded.last_seen_at, last_ingest_run_id = excluded.last_ingest_run_id,
             seen_count = m.seen_count + 1
-        returning m.message_id, m.content_hash, m.tags, m.xmax = 0 as is_new
+        returning m.message_id, m.content_hash, m.tags, m.payload, m.source, m.xmax = 0 as is_new
     )
-    select coalesce(array_agg((p.item, u.message_id, u.is_new, p.payload, p.content_hash, u.tags, p.trace_id, p.created_at,
+    select coalesce(array_agg((p.item, u.message_id, u.is_new, u.payload, p.content_hash, u.tags, p.trace_id, p.created_at,
         case when jsonb_typeof(p.raw -> 'channels') = 'array'
-             then array(select jsonb_array_elements_text(p.raw -> 'channels')) end)::autopost.stored order by p.item), '{}')
+             then array(select jsonb_array_elements_text(p.raw -> 'channels')) end,
+        (p.raw ->> 'scheduled_for')::timestamptz, u.source)::autopost.stored order by p.item), '{}')
     from upserted u join unnest(p_posts) p on p.content_hash = u.content_hash
 $$;
 
@@ -185,40 +218,20 @@ $$;
 
 -- One row per channel that wants the message, in channel order (as every other lock of channels), each with its event.
 -- A message that is new here cannot have a delivery yet: its channels skip the duplicate check.
--- A form is one message as one kind of channel gets it, rendered and judged once, with the channels of that kind.
 create or replace function autopost.fan_out(
     p_workspace_id text, p_stored autopost.stored[], p_run_id uuid, p_now timestamptz)
-returns table (item integer, enqueued integer, suppressed integer, failed integer)
+returns table (item integer, enqueued integer, suppressed integer, failed integer, media_pending integer)
 language sql volatile as $$
     with given as materialized (
         select core.uuid7(p_now) as delivery_base, core.uuid7(p_now) as event_base,
                (autopost.policy_of(p_workspace_id)).dedup_ttl_hours as ttl
-    ), message as materialized (
-        select s.*, to_jsonb(s.tags) as tags_json,
-               jsonb_build_object('trace_id', s.trace_id, 'run_id', p_run_id) as event_meta
-        from unnest(p_stored) s
-    ), kind as (
-        select m.item, c.platform, c.send_mode,
-               coalesce(m.payload ->> 'parse_mode', c.settings ->> 'parse_mode', 'None') as parse_mode,
-               coalesce(m.payload -> 'disable_preview', c.settings -> 'disable_preview', 'false') as disable_preview,
-               array_agg(c.channel_id) as channels, array_agg(c.dedup_ttl_hours) as ttls
-        from message m
-        join autopost.channels c on c.workspace_id = p_workspace_id and c.enabled
-            and autopost.routes_to(c.route_filter, m.tags, m.tags_json)
-            and case when m.only_channels is null then true else c.channel_id = any (m.only_channels) end
-        group by 1, 2, 3, 4, 5
     ), form as materialized (
-        select row_number() over () as form, k.channels, k.ttls, m.item, m.message_id, m.is_new, m.content_hash, m.trace_id,
-               m.created_at, m.event_meta, r.text,
-               autopost.validation_error(coalesce(
-                   autopost.send_mode_problem(k.send_mode, m.payload),
-                   autopost.preflight_problem(k.platform, r.text, k.parse_mode, m.payload))) as error,
-               jsonb_strip_nulls(jsonb_build_object('converter', 1, 'parse_mode', k.parse_mode,
-                   'disable_preview', k.disable_preview, 'buttons', m.payload -> 'buttons')) as meta
-        from kind k join message m on m.item = k.item,
-        lateral (select autopost.render_text(m.payload, k.parse_mode) as text offset 0) r
+        select row_number() over () as form, f.*,
+               jsonb_build_object('trace_id', f.trace_id, 'run_id', p_run_id) as event_meta,
+               case when f.media_pending then 'infinity' else f.not_before end as goes_at
+        from autopost.plan_forms(p_workspace_id, p_stored, p_now) f
     ), planned as materialized (
-        select f.form, f.item, x.channel_id, f.error is not null as failed,
+        select f.form, f.item, x.channel_id, f.error is not null as failed, f.media_pending,
                core.nth_uuid(g.delivery_base, row_number() over w) as delivery_id,
                core.nth_uuid(g.event_base, row_number() over w) as event_id,
                case when not f.is_new and f.error is null then
@@ -228,11 +241,12 @@ language sql volatile as $$
         window w as (order by x.channel_id, f.item)
     ), deliveries as (
         insert into autopost.deliveries (workspace_id, delivery_id, message_id, channel_id, hash_version, content_hash,
-            not_before, status, last_error, rendered_text, render_meta, template_version, trace_id, enqueue_batch_id,
-            created_at, updated_at)
-        select p_workspace_id, p.delivery_id, f.message_id, p.channel_id, autopost.hash_version(), f.content_hash, p_now,
+            not_before, scheduled_for, status, last_error, rendered_text, render_meta, template_version, trace_id,
+            enqueue_batch_id, created_at, updated_at)
+        select p_workspace_id, p.delivery_id, f.message_id, p.channel_id, autopost.hash_version(), f.content_hash, f.goes_at,
+               f.scheduled_for,
                case when p.failed then 'failed_permanent' when p.duplicate is not null then 'deduped' else 'queued' end,
-               f.error, f.text, f.meta, null, f.trace_id, p_run_id, f.created_at, p_now
+               f.error, f.text, f.meta, f.template_version, f.trace_id, p_run_id, f.created_at, p_now
         from planned p join form f on f.form = p.form
     ), events as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, result, error, meta)
@@ -243,6 +257,7 @@ language sql volatile as $$
         from planned p join form f on f.form = p.form
     )
     select p.item, count(*) filter (where not p.failed and p.duplicate is null)::integer,
-           count(p.duplicate)::integer, count(*) filter (where p.failed)::integer
+           count(p.duplicate)::integer, count(*) filter (where p.failed)::integer,
+           count(*) filter (where not p.failed and p.duplicate is null and p.media_pending)::integer
     from planned p group by p.item
 $$;

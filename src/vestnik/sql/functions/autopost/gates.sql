@@ -59,7 +59,8 @@ begin
 end $$;
 
 -- A channel that refuses us is paused, and disabled after so many refusals in a row. Sends that began before the current
--- penalty are the same incident: they do not count again.
+-- penalty are the same incident: they do not count again. When a send began its claim tells: a send that shows signs of life
+-- moves sending_started_at.
 create or replace function autopost.punish_channel(
     p_row autopost.deliveries, p_error jsonb, p_policy autopost.policies, p_now timestamptz) returns void
 language plpgsql as $$
@@ -72,7 +73,7 @@ begin
         paused_until = greatest(c.paused_until, p_now + p_policy.pause_on_permanent_for),
         enabled = c.enabled and c.error_streak + 1 < p_policy.disable_after_permanent_streak
     where c.workspace_id = p_row.workspace_id and c.channel_id = p_row.channel_id
-      and coalesce(c.penalized_at, '-infinity') < coalesce(p_row.sending_started_at, p_now)
+      and coalesce(c.penalized_at, '-infinity') < coalesce(p_row.claimed_at, p_row.sending_started_at, p_now)
     returning c.error_streak, not c.enabled and c.error_streak >= p_policy.disable_after_permanent_streak into streak, disable;
     if not found then
         return;

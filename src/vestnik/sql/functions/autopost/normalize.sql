@@ -53,12 +53,16 @@ language sql immutable parallel safe as $$
              then 'links: each must be an http or https address' end,
         case when autopost.array_of(p_raw, 'buttons') <> '[]'
              then autopost.button_problem(autopost.array_of(p_raw, 'buttons')) end,
-        case when jsonb_array_length(autopost.array_of(p_raw, 'media')) > 0
-             then 'media: not supported yet' end,
-        case when p_raw ->> 'scheduled_for' is not null then 'scheduled_for: not supported yet' end,
+        case when autopost.array_of(p_raw, 'media') <> '[]'
+             then autopost.media_problem(autopost.array_of(p_raw, 'media')) end,
+        -- A moment with its offset is the same one whatever the session's time zone is.
+        case when p_raw ->> 'scheduled_for' !~ '^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)$'
+                  or not pg_input_is_valid(p_raw ->> 'scheduled_for', 'timestamptz')
+             then 'scheduled_for: must be a moment with its offset, like 2027-01-31T09:00:00+03:00' end,
         case when coalesce(btrim(p_raw ->> 'text', E' \t\r\n\u00a0'), '') = ''
                   and jsonb_array_length(autopost.array_of(p_raw, 'links')) = 0
-             then 'text: a post needs text or links' end
+                  and jsonb_array_length(autopost.array_of(p_raw, 'media')) = 0
+             then 'text: a post needs text, links or media' end
     ], null)
 $$;
 
@@ -136,9 +140,13 @@ $$;
 create or replace function autopost.normalize_payload(p_raw jsonb) returns jsonb
 language sql immutable parallel safe as $$
     select jsonb_strip_nulls(jsonb_build_object(
-        'type', 'text',
+        'type', case when autopost.array_of(p_raw, 'media') = '[]' then 'text'
+                     when coalesce(autopost.normalize_text(p_raw ->> 'text'), '') = ''
+                          and autopost.array_of(p_raw, 'links') = '[]' then 'media'
+                     else 'mixed' end,
         'text', nullif(autopost.normalize_text(p_raw ->> 'text'), ''),
         'parse_mode', p_raw ->> 'parse_mode',
+        'media', autopost.normalize_media(autopost.array_of(p_raw, 'media')),
         'links', nullif((select jsonb_agg(autopost.canonical_url(l) order by n)
                          from jsonb_array_elements_text(autopost.array_of(p_raw, 'links')) with ordinality x (l, n)), '[]'),
         'buttons', nullif((select jsonb_agg((select jsonb_agg(jsonb_build_object(

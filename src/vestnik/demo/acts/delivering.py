@@ -1,27 +1,18 @@
-"""The four acts: each does one thing to the running system and shows, from the outside, what came of it."""
+"""Delivering: to the channels there are, once each, at the pace that a platform allows, whatever one of them does."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
-from vestnik.demo.stage import Failed, Stage, target_of
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    title: str
-    play: Callable[[Stage, Say], Awaitable[str]]
+from vestnik.demo.acts.looking import Say, all_sent, deliveries, expect, settled
+from vestnik.demo.stage import Stage, target_of
 
 
 async def new_channel(stage: Stage, say: Say) -> str:
     """A row in channels is all that a new channel needs."""
     say("one post to 40 channels")
     first = await stage.push("Good morning! Vestnik is on the air. #all")
-    await stage.until(lambda: _all_sent(stage, first["message_id"], 40, say), "40 deliveries")
+    await stage.until(lambda: all_sent(stage, first["message_id"], 40, say), "40 deliveries")
 
     say("a row is added to channels")
     await stage.add_chat("telegram", "-1009999", "Brand new")
@@ -31,10 +22,10 @@ async def new_channel(stage: Stage, say: Say) -> str:
         stage.workspace,
     )
     second = await stage.push("A new channel joins us. #all")
-    await stage.until(lambda: _all_sent(stage, second["message_id"], 41, say), "41 deliveries")
-    shown = await stage.posts("telegram", "-1009999")
-    _expect(shown == ["A new channel joins us. #all"], f"the new channel shows {shown}")
-    return "40 channels got the first post, 41 the next; nothing was restarted"
+    await stage.until(lambda: all_sent(stage, second["message_id"], 41, say), "41 deliveries")
+    shown = await stage.texts("telegram", "-1009999")
+    expect(shown == ["A new channel joins us. #all"], f"the new channel shows {shown}")
+    return "40 channels got a post, then 41; no restart"
 
 
 async def too_many_requests(stage: Stage, say: Say) -> str:
@@ -44,7 +35,7 @@ async def too_many_requests(stage: Stage, say: Say) -> str:
     pushed = await stage.push("This one meets a busy platform.", tags=["all"], channels=["telegram-01"])
 
     async def delivered() -> dict[str, Any] | None:
-        row = (await _deliveries(stage, pushed["message_id"]))[0]
+        row = (await deliveries(stage, pushed["message_id"]))[0]
         say(f"attempt {row['attempt']}: {row['status']}")
         return row if row["status"] == "sent" else None
 
@@ -56,10 +47,10 @@ async def too_many_requests(stage: Stage, say: Say) -> str:
         row["delivery_id"],
     )
     retries = [e for e in events if e["action"] == "retry_scheduled"]
-    _expect([e["code"] for e in retries] == ["429", "429"], f"retries were {retries}")
-    _expect(retries[0]["next_retry_at"] < retries[1]["next_retry_at"], "next_retry_at did not grow")
-    _expect(row["attempt"] == 3, f"attempts were {row['attempt']}")
-    return "429, 429, sent: 3 attempts, each retry after the second that the platform asked for"
+    expect([e["code"] for e in retries] == ["429", "429"], f"retries were {retries}")
+    expect(retries[0]["next_retry_at"] < retries[1]["next_retry_at"], "next_retry_at did not grow")
+    expect(row["attempt"] == 3, f"attempts were {row['attempt']}")
+    return "429, 429, sent: each time as late as asked"
 
 
 async def no_duplicates(stage: Stage, say: Say) -> str:
@@ -67,21 +58,21 @@ async def no_duplicates(stage: Stage, say: Say) -> str:
     say("one post to two channels")
     two = {"tags": ["all"], "channels": ["telegram-02", "max-02"]}
     first = await stage.push("Said once, said well.", **two)
-    await stage.until(lambda: _all_sent(stage, first["message_id"], 2, say), "2 deliveries")
+    await stage.until(lambda: all_sent(stage, first["message_id"], 2, say), "2 deliveries")
     say("the same post again")
     again = await stage.push("Said  once, said well. ", **two)
-    _expect((again["enqueued"], again["suppressed"]) == (0, 2), f"the repeat was answered {again}")
+    expect((again["enqueued"], again["suppressed"]) == (0, 2), f"the repeat was answered {again}")
     noted = await stage.sql(
         "select count(*) as n from autopost.events where workspace_id = %s and message_id = %s"
         " and action = 'dedup_suppressed'",
         stage.workspace,
         first["message_id"],
     )
-    _expect(noted[0]["n"] == 2, f"{noted[0]['n']} events dedup_suppressed")
+    expect(noted[0]["n"] == 2, f"{noted[0]['n']} events dedup_suppressed")
     for platform in ("telegram", "max"):
-        shown = await stage.posts(platform, target_of(platform, 2))
-        _expect(shown.count("Said once, said well.") == 1, f"{platform} shows {shown}")
-    return "both channels show it once; the repeat left 2 events dedup_suppressed"
+        shown = await stage.texts(platform, target_of(platform, 2))
+        expect(shown.count("Said once, said well.") == 1, f"{platform} shows {shown}")
+    return "shown once in both; the repeat left 2 events"
 
 
 async def bad_channel(stage: Stage, say: Say) -> str:
@@ -92,47 +83,19 @@ async def bad_channel(stage: Stage, say: Say) -> str:
         await stage.until(lambda: _open_again(stage), "the pause to end")
         pushed = await stage.push(f"Bulletin {incident} of the day.", tags=["all"])
         total = sum(pushed[key] for key in ("enqueued", "suppressed", "failed"))
-        await stage.until(lambda: _settled(stage, pushed["message_id"]), f"{total} deliveries to end")  # noqa: B023
-        rows = await _deliveries(stage, pushed["message_id"])
+        await stage.until(lambda: settled(stage, pushed["message_id"]), f"{total} deliveries to end")  # noqa: B023
+        rows = await deliveries(stage, pushed["message_id"])
         fates = {row["channel_id"]: row["status"] for row in rows}
-        _expect(fates.pop("telegram-03") == "failed_permanent", "the bad channel did not fail")
-        _expect(set(fates.values()) == {"sent"}, f"others suffered: {fates}")
+        expect(fates.pop("telegram-03") == "failed_permanent", "the bad channel did not fail")
+        expect(set(fates.values()) == {"sent"}, f"others suffered: {fates}")
     noted = await stage.sql(
         "select action, count(*) as n from autopost.events where workspace_id = %s and channel_id = 'telegram-03'"
         " and action in ('channel_paused', 'channel_disabled') group by 1",
         stage.workspace,
     )
     counts = {row["action"]: row["n"] for row in noted}
-    _expect(counts == {"channel_paused": 3, "channel_disabled": 1}, f"events were {counts}")
-    return f"paused 3 times, then disabled; the other {len(fates)} channels got all 3 posts"
-
-
-ACTS = (
-    Act("Config-driven channel", new_channel),
-    Act("429 to eventual success", too_many_requests),
-    Act("Per-channel dedup", no_duplicates),
-    Act("Bad-channel isolation", bad_channel),
-)
-
-
-async def _deliveries(stage: Stage, message_id: str) -> list[dict[str, Any]]:
-    return await stage.sql(
-        "select delivery_id, channel_id, status, attempt from autopost.deliveries"
-        " where workspace_id = %s and message_id = %s",
-        stage.workspace,
-        message_id,
-    )
-
-
-async def _all_sent(stage: Stage, message_id: str, count: int, say: Say) -> bool:
-    sent = [row for row in await _deliveries(stage, message_id) if row["status"] == "sent"]
-    say(f"{len(sent)} of {count} delivered")
-    return len(sent) == count
-
-
-async def _settled(stage: Stage, message_id: str) -> bool:
-    open_states = ("queued", "claimed", "sending", "retry")
-    return not any(row["status"] in open_states for row in await _deliveries(stage, message_id))
+    expect(counts == {"channel_paused": 3, "channel_disabled": 1}, f"events were {counts}")
+    return f"3 pauses, then disabled; {len(fates)} others went on"
 
 
 async def _open_again(stage: Stage) -> bool:
@@ -142,8 +105,3 @@ async def _open_again(stage: Stage) -> bool:
         stage.workspace,
     )
     return bool(rows[0]["open"])
-
-
-def _expect(true: bool, otherwise: str) -> None:
-    if not true:
-        raise Failed(otherwise)

@@ -1,0 +1,1 @@
+"""One query that only reads, on each of the databases."""

@@ -1,0 +1,1 @@
+"""Feeds of every format as entries, and entries as posts."""

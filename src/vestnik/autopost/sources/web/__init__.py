@@ -1,0 +1,1 @@
+"""Documents over HTTP: one, page after page, and piece by piece."""

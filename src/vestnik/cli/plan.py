@@ -1,0 +1,177 @@
+"""``vestnik planned``, ``cancel``, ``reschedule``, ``replace``, ``conflicts``: before a post goes out."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from rich.markup import escape
+
+from vestnik.autopost import planning
+from vestnik.cli.output import AsJson, console, emit, show
+from vestnik.cli.publish import At, Html, Link, Markdown, Media, Payload, Tag, Text, moment_of, narrowed, post_of
+from vestnik.cli.session import with_pool
+from vestnik.db.pool import Pool
+
+Message = Annotated[UUID, typer.Argument(help="The message, as push or planned names it.")]
+Channels = Annotated[list[str] | None, typer.Option("--channel", help="Only in this channel; may be given again.")]
+Workspace = Annotated[str | None, typer.Option("--workspace", "-w", help="Its workspace; found out if not given.")]
+
+
+def planned(
+    workspace: Annotated[str, typer.Argument(help="The workspace to look into.")],
+    *,
+    channel: Annotated[str | None, typer.Option(help="Only of this channel.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show what waits to be sent, in the order in which it goes."""
+    rows = with_pool(lambda pool: planning.planned(pool, workspace, channel_id=channel, limit=limit))
+    if as_json:
+        emit(rows)
+        return
+    if not rows:
+        console.print("Nothing waits. Publish: vestnik push WORKSPACE 'Hello'")
+    for (at, message, text), channels in _together(rows, ("goes_at", "message_id", "shows")).items():
+        console.print(f"[bold]{_utc(at) if at else 'not yet known'}[/]  {escape(', '.join(channels))}")
+        console.print(f"  {escape(text or '')}\n  [dim]message {message}[/]")
+
+
+def cancel(
+    message: Message,
+    *,
+    reason: Annotated[str, typer.Option(help="Kept in the log.")] = "cancelled by an operator",
+    channel: Channels = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw what waits of a message."""
+    rows = _on_message(
+        message,
+        workspace,
+        lambda pool, ws: planning.cancel(pool, ws, message, operator=_operator(), reason=reason, channels=channel),
+    )
+    _show_outcomes(rows, ("channel_id", "outcome", "delivery_id"), as_json=as_json)
+
+
+def reschedule(
+    message: Message,
+    at: Annotated[
+        str,
+        typer.Argument(help="Like 2027-01-31T09:00+03:00; without an offset, this machine's time. 'now' for at once."),
+    ],
+    *,
+    reason: Annotated[str, typer.Option(help="Kept in the log.")] = "rescheduled by an operator",
+    channel: Channels = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give what waits of a message another moment."""
+    moment = None if at == "now" else moment_of(at)
+    rows = _on_message(
+        message,
+        workspace,
+        lambda pool, ws: planning.reschedule(
+            pool, ws, message, moment, operator=_operator(), reason=reason, channels=channel
+        ),
+    )
+    _show_outcomes(rows, ("channel_id", "outcome", "goes_at", "delivery_id"), as_json=as_json)
+
+
+def replace(
+    message: Message,
+    text: Text = None,
+    *,
+    html: Html = False,
+    markdown: Markdown = False,
+    tag: Tag = None,
+    link: Link = None,
+    media: Media = None,
+    at: At = None,
+    channel: Channels = None,
+    payload: Payload = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put another post in the place of one that waits: in the same channels, at the same moment, with the same tags."""
+    post = post_of(text, html=html, markdown=markdown, tag=tag, link=link, media=media, payload=payload)
+    post |= narrowed(at, channel)
+    done = _on_message(
+        message, workspace, lambda pool, ws: planning.replace(pool, ws, message, post, operator=_operator())
+    )
+    if as_json:
+        emit(done)
+        return
+    console.print(f"[green]{done['enqueued']}[/] queued, {done['suppressed']} suppressed, {done['failed']} refused")
+    if done["media_pending"]:
+        console.print(f"{done['media_pending']} wait until their media are fetched")
+    if done["too_late"]:
+        console.print(f"[yellow]too late for {escape(', '.join(done['too_late']))}[/]")
+    console.print(f"[dim]message {done['message_id']}[/]")
+    for warning in done["warnings"]:
+        console.print(f"[yellow]{escape(warning)}[/]")
+
+
+def conflicts(
+    workspace: Annotated[str, typer.Argument(help="The workspace to look into.")],
+    *,
+    gap: Annotated[
+        float | None,
+        typer.Option(help="Minutes that should lie between two posts, whatever channels say.", min=0, max=525600),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show posts that come too close to each other in one channel."""
+    asked = timedelta(minutes=gap) if gap is not None else None
+    rows = with_pool(lambda pool: planning.conflicts(pool, workspace, asked))
+    if as_json:
+        emit(rows)
+        return
+    if not rows:
+        console.print("No two posts come too close to each other.")
+    pair = ("first_at", "second_at", "minimum", "first_message_id", "second_message_id")
+    for (first, second, minimum, one, other), channels in _together(rows, pair).items():
+        apart = f"{_whole(second - first)} apart, at least {_whole(minimum)}"
+        console.print(f"[bold]{escape(', '.join(channels))}[/]: [yellow]{apart}[/]")
+        console.print(f"  {_utc(first)}  [dim]message {one}[/]\n  {_utc(second)}  [dim]message {other}[/]")
+
+
+def _together(rows: list[dict[str, Any]], alike: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:
+    """One entry for all channels in which these columns are the same."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in alike), []).append(row["channel_id"])
+    return found
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S UTC}"
+
+
+def _whole(duration: timedelta) -> timedelta:
+    return timedelta(seconds=round(duration.total_seconds()))
+
+
+def _show_outcomes(rows: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool) -> None:
+    if as_json:
+        emit(rows)
+        return
+    show(rows, columns, as_json=False, empty="")
+
+
+def _on_message(message: UUID, workspace: str | None, act: Callable[[Pool, str], Awaitable[Any]]) -> Any:
+    async def work(pool: Pool) -> Any:
+        return await act(pool, workspace or await planning.workspace_of_message(pool, message))
+
+    return with_pool(work)
+
+
+def _operator() -> str:
+    try:
+        return f"cli {getpass.getuser()}"
+    except (OSError, KeyError):
+        return "cli"

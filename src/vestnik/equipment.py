@@ -1,0 +1,80 @@
+"""What the roles of the service work with: credentials, adapters, the object store, the way to addresses of others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from vestnik.adapters import registry
+from vestnik.adapters.contract import Adapter, AdapterContext, Depot
+from vestnik.autopost.media.arrival import MediaFetch
+from vestnik.autopost.media.blobs import BlobStore
+from vestnik.autopost.media.depot import SqlDepot
+from vestnik.autopost.sources.contract import Secrets
+from vestnik.autopost.sources.pull import Puller
+from vestnik.db.pool import Pool
+from vestnik.download import Downloader, parse_networks
+from vestnik.ops.jobs.registry import JobKind, kinds
+from vestnik.ops.secrets.box import SecretBox
+from vestnik.ops.secrets.credentials import Credentials
+from vestnik.settings import Settings
+from vestnik.storage import open_store
+
+SOURCES = "source"  # the platform of a credential that a source names
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    credentials: Credentials
+    adapters: Mapping[str, Adapter]
+    blobs: BlobStore
+    puller: Puller
+    downloader: Downloader
+    media_max_bytes: int
+
+    def job_kinds(self) -> dict[str, JobKind]:
+        """Every kind of jobs that a capability brings, by its name."""
+        fetch = MediaFetch(self.downloader, self.blobs, self.media_max_bytes)
+        return kinds([fetch.kind(), self.puller.kind()])
+
+
+@asynccontextmanager
+async def equipment(settings: Settings, pool: Pool) -> AsyncIterator[Equipment]:
+    """Raises ConfigError when something of it cannot be used as it is set."""
+    credentials = Credentials(pool, SecretBox.open(settings.data_dir, _secret_key(settings)))
+    await credentials.verify()
+    store = open_store(settings.object_store)
+    downloader = Downloader(allow=parse_networks(settings.fetch_allow))
+    adapters = load_adapters(settings, credentials, SqlDepot(pool, store))
+    puller = Puller(pool, downloader, lambda workspace_id: _secrets_of(credentials, workspace_id))
+    try:
+        yield Equipment(credentials, adapters, BlobStore(store), puller, downloader, settings.media_max_bytes)
+    finally:
+        for adapter in adapters.values():
+            await adapter.close()
+        await downloader.close()
+
+
+def load_adapters(settings: Settings, credentials: Credentials, depot: Depot | None = None) -> dict[str, Adapter]:
+    return registry.load(
+        AdapterContext(
+            secret=credentials.resolve,
+            base_urls={"telegram": settings.telegram_api_url, "max": settings.max_api_url},
+            ca_files={"max": settings.max_ca_file} if settings.max_ca_file else {},
+            timeout=settings.http_timeout,
+            connections=settings.send_concurrency,
+            depot=depot,
+        )
+    )
+
+
+def _secrets_of(credentials: Credentials, workspace_id: str) -> Secrets:
+    async def secret(name: str) -> str:
+        return await credentials.resolve(workspace_id, SOURCES, name)
+
+    return secret
+
+
+def _secret_key(settings: Settings) -> str | None:
+    return settings.secret_key.get_secret_value() if settings.secret_key else None

@@ -1,0 +1,150 @@
+"""An edited post takes the place of one that waits: in its channels, at its moment, with its tags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from planned import OFFICE, begins_at, clock, goes_exactly_at, move, push_at, replace
+from psycopg.types.json import Jsonb
+from sends import refused
+
+if TYPE_CHECKING:
+    from conftest import Autopost
+
+pytestmark = pytest.mark.pg16
+
+
+async def test_the_new_text_goes_at_the_moment_of_the_old_and_the_old_one_never(workspace: Autopost) -> None:
+    await workspace.channel()
+    message = await push_at(workspace, "Sale at 9", clock(15))
+    done = await replace(workspace, message, {"text": "Sale at 10"})
+    assert (done["outcome"], done["enqueued"], done["too_late"], done["warnings"]) == ("accepted", 1, [], [])
+    assert done["message_id"] != message
+    await goes_exactly_at(workspace, clock(15), "Sale at 10")
+    (event,) = await workspace.events("cancelled")
+    told = {name: event["meta"][name] for name in ("operator", "reason")}
+    assert told == {"operator": "anna", "reason": "replaced by an edited post"}
+
+
+async def test_the_new_post_may_name_a_moment_of_its_own(workspace: Autopost) -> None:
+    await workspace.channel()
+    message = await push_at(workspace, "old", clock(15))
+    await replace(workspace, message, {"text": "new", "scheduled_for": clock(16).isoformat()})
+    await goes_exactly_at(workspace, clock(16), "new")
+
+
+async def test_a_moment_that_has_passed_is_not_handed_down(workspace: Autopost) -> None:
+    await workspace.channel(window_mode="windowed", posting_window=OFFICE)
+    message = await push_at(workspace, "old", clock(19))
+    workspace.now = clock(20)
+    done = await replace(workspace, message, {"text": "new"})
+    assert done["warnings"] == []
+    await goes_exactly_at(workspace, clock(9, day=2), "new")
+
+
+async def test_each_channel_keeps_its_own_moment(workspace: Autopost) -> None:
+    for channel in ("c1", "c2", "c3"):
+        await workspace.channel(channel)
+    message = await push_at(workspace, "old", clock(15))
+    await move(workspace, message, clock(17), "c2")
+    await move(workspace, message, None, "c3")
+    assert (await replace(workspace, message, {"text": "new"}))["enqueued"] == 3
+    assert await begins_at(workspace, workspace.now) == ["new"]
+    await goes_exactly_at(workspace, clock(15), "new")
+    await goes_exactly_at(workspace, clock(17), "new")
+
+
+async def test_the_old_tags_count_unless_new_ones_are_named(workspace: Autopost) -> None:
+    await workspace.channel("news", route_filter={"include_any": ["news"]})
+    message = await push_at(workspace, "old", clock(15), tags=["news"])
+    done = await replace(workspace, message, {"text": "new"})
+    assert (done["enqueued"], done["warnings"]) == (1, [])
+    done = await replace(workspace, done["message_id"], {"text": "newer", "tags": ["sport"]})
+    assert done["enqueued"] == 0
+    assert done["warnings"] == ["not for news: its route_filter wants one of news, and the post has sport"]
+
+
+async def test_only_the_channels_that_it_names_get_the_new_post(workspace: Autopost) -> None:
+    for channel in ("c1", "c2"):
+        await workspace.channel(channel)
+    message = await push_at(workspace, "old", clock(15))
+    done = await replace(workspace, message, {"text": "new", "channels": ["c2", "nowhere"]})
+    assert done["enqueued"] == 1
+    assert {row["channel_id"]: row["rendered_text"] for row in await workspace.deliveries("queued")} == {
+        "c1": "old", "c2": "new",
+    }  # fmt: skip
+
+
+async def test_where_the_old_one_is_under_way_nothing_is_sent_twice(workspace: Autopost) -> None:
+    await workspace.channel("now")
+    await workspace.channel("later", window_mode="windowed", posting_window={"daily": [["20:00", "21:00"]]})
+    message = await push_at(workspace, "old")
+    assert await begins_at(workspace, workspace.now) == ["old"]
+    done = await replace(workspace, message, {"text": "new"})
+    assert (done["enqueued"], done["too_late"]) == (1, ["now"])
+    assert await begins_at(workspace, clock(20)) == ["new"]
+
+
+async def test_a_held_delivery_keeps_its_old_text_for_it_may_have_been_shown(workspace: Autopost) -> None:
+    await workspace.channel("c1", on_unknown="hold")
+    await workspace.channel("c2", window_mode="windowed", posting_window={"daily": [["20:00", "21:00"]]})
+    message = await push_at(workspace, "old")
+    await workspace.take()
+    workspace.wait(seconds=301)
+    await workspace.sweep()
+    assert (await replace(workspace, message, {"text": "new"}))["too_late"] == ["c1"]
+    assert await workspace.statuses() == {"retry": 1, "failed_permanent": 1, "queued": 1}
+
+
+async def test_a_post_can_be_replaced_by_itself_at_another_moment(workspace: Autopost) -> None:
+    await workspace.channel()
+    message = await push_at(workspace, "same", clock(15))
+    done = await replace(workspace, message, {"text": "same", "scheduled_for": clock(16).isoformat()})
+    assert (done["message_id"], done["enqueued"]) == (message, 1)
+    await goes_exactly_at(workspace, clock(16), "same")
+
+
+async def test_what_a_push_would_refuse_changes_nothing(workspace: Autopost) -> None:
+    await workspace.channel()
+    message = await push_at(workspace, "old", clock(15))
+    await refused(
+        workspace,
+        "VP001",
+        replace(workspace, message, {"text": " "}),
+        replace(workspace, message, {"text": "x", "colour": "red"}),
+        replace(workspace, message, ["a list"]),  # type: ignore[arg-type]
+    )
+
+
+async def test_nothing_is_replaced_where_nothing_waits(workspace: Autopost) -> None:
+    await workspace.channel()
+    message = await push_at(workspace, "old")
+    await workspace.take()
+    await refused(
+        workspace, "VN001", replace(workspace, message, {"text": "new"}), replace(workspace, uuid4(), {"text": "new"})
+    )
+
+
+async def test_a_channel_that_cannot_take_the_new_text_gets_neither_and_says_so(workspace: Autopost) -> None:
+    await workspace.channel()
+    message = await push_at(workspace, "old", clock(15))
+    done = await replace(workspace, message, {"text": "x" * 5000})
+    assert (done["enqueued"], done["failed"]) == (0, 1)
+    assert await begins_at(workspace, clock(15)) == []
+
+
+async def test_the_old_moment_stands_behind_the_new_picture(workspace: Autopost) -> None:
+    await workspace.channel()
+    message = await push_at(workspace, "old", clock(15))
+    media: Any = [{"type": "image", "url": "https://e.org/a.png"}]
+    done = await replace(workspace, message, {"text": "new", "media": media})
+    assert done["media_pending"] == 1
+    await workspace.sql(
+        "select autopost.media_arrived(%s, %s, %s, %s)",
+        workspace.workspace, done["message_id"],
+        Jsonb([{"place": 0, "blob_ref": "sha256:a", "origin_url": "o", "size_bytes": 9, "content_type": "image/png"}]),
+        workspace.now,
+    )  # fmt: skip
+    await goes_exactly_at(workspace, clock(15), "new")

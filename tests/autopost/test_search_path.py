@@ -1,0 +1,233 @@
+"""Every function names what it uses with its schema: it runs whatever the caller's search_path is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from crowd import push_now, settle_now, take_now
+from psycopg import AsyncConnection, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import DictRow
+
+from vestnik.db.embedded import EmbeddedServer
+from vestnik.db.embedded.place import ROLE
+from vestnik.db.pool import Pool, call, make_pool
+from vestnik.db.schema_files import read_functions
+
+pytestmark = pytest.mark.pg16
+
+SCHEMAS = ["autopost", "core", "ops"]
+NEVER_CALLED = {"autopost.forbid_move"}  # a trigger, which is not counted
+
+
+async def test_every_body_stands_without_a_search_path(db: AsyncConnection[DictRow]) -> None:
+    async with db.transaction(force_rollback=True):
+        await db.execute("set local search_path = pg_catalog")
+        await db.execute("set local check_function_bodies = on")
+        for file in read_functions().values():
+            await db.execute(file.text.encode())
+
+
+async def test_every_function_runs_without_a_search_path(server: EmbeddedServer, database: str, autopost: Any) -> None:
+    """What PL/pgSQL finds out only when it runs."""
+    with psycopg.connect(server.superuser_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("alter role {} in database {} set track_functions = 'all'").format(
+            sql.Identifier(ROLE), sql.Identifier(conninfo_to_dict(database)["dbname"])))  # fmt: skip
+    await autopost.endpoint()
+    for n in range(6):
+        await autopost.channel(f"c{n}", rate_rps=[None, 5][n % 2], platform=["telegram", "max"][n % 3 == 0])
+    async with make_pool(make_conninfo(database, options="-c search_path=pg_catalog"), max_size=1) as pool:
+        await deliver_everything(pool)
+        await plan_and_withdraw(pool)
+        await show_everything(pool)
+        await wait_for_files(pool)
+        await read_a_source(pool)
+        await work_aside(pool)
+        await call(pool, "select pg_stat_force_next_flush()")
+        found = await call(
+            pool,
+            """select p.pronamespace::regnamespace || '.' || p.proname as name
+               from pg_proc p join pg_language l on l.oid = p.prolang and l.lanname = 'plpgsql'
+               left join pg_stat_user_functions s on s.funcid = p.oid
+               where p.pronamespace::regnamespace::text = any (%s) and coalesce(s.calls, 0) = 0""",
+            (SCHEMAS,),
+        )
+    assert {row["name"] for row in found} == NEVER_CALLED
+
+
+async def deliver_everything(pool: Pool) -> None:
+    await call(pool, "select autopost.ensure_event_partitions(now() + interval '30 days')")
+    await call(
+        pool,
+        "select autopost.ingress_admit('w', 'door', 1), autopost.record_refusals('w', 'door', 'ingress_rate_limited', 'rate', 2)",
+    )
+    for raw in ('{"text": "<b>a</b>", "parse_mode": "HTML"}', '{"text": "b", "source_ref": "1"}'):
+        await call(
+            pool,
+            "select * from autopost.enqueue_batch('w', 'door', 'webhook_push', array[%s]::jsonb[], p_gated => true)",
+            (raw,),
+        )
+    await push_now(pool, "c", "c", "d")
+    await call(
+        pool,
+        """select * from autopost.enqueue_messages_and_deliveries('w', null, 'push', '{"text": "\u0451  x", "tags": ["n"]}')""",
+    )
+    await call(pool, "select autopost.rotate_endpoint('w', 'door', 'another secret')")
+    await call(pool, "select * from autopost.claim_deliveries('w', 'run', 2)")
+    await call(pool, "select * from autopost.begin_sending('w', 'run', 1)")
+    begun = await take_now(pool)
+    errors: list[dict[str, Any]] = [
+        {"category": "TRANSIENT", "code": "429", "retry_after_ms": 1, "scope_named": True},
+        {"category": "PERMANENT", "code": "403", "scope": "channel"},
+        {"category": "PERMANENT", "code": "401", "scope": "platform"},
+        {"category": "TRANSIENT", "code": "500"},
+    ]
+    results = [{"delivery_id": str(row["delivery_id"]), "lease": row["lease"]} for row in begun]
+    await settle_now(pool, [result | {"error": error} for result, error in zip(results, errors, strict=False)])
+    await settle_now(pool, results)
+    await call(pool, "select autopost.sweep_sending('w'), autopost.sweep_claimed('w'), autopost.sweep_receipts('w')")
+    await call(pool, "select autopost.mark_sent('w', %s, 'm', p_lease => 1)", (begun[-1]["delivery_id"],))
+    await call(
+        pool, "select autopost.next_begin_at('w'), autopost.workspaces_with_work(''), autopost.remember_workspace('w')"
+    )
+    await call(
+        pool,
+        """select autopost.window_problem(w, 'Europe/Berlin'), autopost.next_open(w, 'Europe/Berlin', '2027-03-28 00:00Z'),
+                  autopost.window_closes(w, null, '2027-03-28 10:00Z')
+           from (values ('{"daily": [["09:00", "18:00"]], "except": {"2027-05-09": []}}'::jsonb)) x (w)""",
+    )
+    await call(pool, "select * from autopost.why_delivery('w', %s)", (begun[0]["delivery_id"],))
+    await call(
+        pool,
+        "insert into autopost.events (workspace_id, id, ts, action) values ('w', gen_random_uuid(), '2031-01-01', 'enqueue')",
+    )
+    await call(pool, "select autopost.drain_default_partition()")
+
+
+async def plan_and_withdraw(pool: Pool) -> None:
+    window = json.dumps({"daily": [["00:00", "24:00"]]})
+    await call(
+        pool,
+        "update autopost.channels set window_mode = 'windowed', posting_window = %s, min_gap = '1 hour'",
+        (window,),
+    )
+    for day in ("2027-01-02T09:00:00Z", "2027-01-02T09:10:00Z"):
+        row = (await push(pool, {"text": f"later, at {day}", "scheduled_for": day}))[0]
+        await call(
+            pool,
+            "select * from autopost.reschedule_deliveries('w', 'me', 'why', now() + interval '1 hour', %s)",
+            (row["message_id"],),
+        )
+        await call(
+            pool,
+            "select * from autopost.replace_message('w', 'me', %s, %s)",
+            (row["message_id"], f'{{"text": "not {day}"}}'),
+        )
+    await call(
+        pool,
+        "select * from autopost.schedule_conflicts('w'), autopost.cancel_deliveries('w', 'me', 'why', %s)",
+        (row["message_id"],),
+    )
+
+
+async def show_everything(pool: Pool) -> None:
+    html = '<b>{{text}}</b> <a href="{{link}}">{{#tags}}{{tags}}{{/tags}}</a> {{channel.title}} {{source.id}} {{own}}'
+    for mode, body, parse_mode in (("HTML", html, "HTML"), ("Markdown", "**{{text}}**", "None")):
+        query = "select autopost.save_template('w', 'form', %s, %s, %s)"
+        await call(pool, query, (body, '{"own": "value"}', mode))
+        await call(
+            pool,
+            "update autopost.channels set template_ref = 'form', settings = %s",
+            ('{"utm": {"source": "vestnik"}, "long_text": "split", "large_image": "document"}',),
+        )
+        post = {
+            "text": f"see https://e.example/{mode} and_more_", "links": ["https://e.example/x?y=1"], "parse_mode": parse_mode,
+            "tags": ["n"], "source": {"id": [1]}, "buttons": [[{"text": "go", "url": "https://e.example/go"}]],
+        }  # fmt: skip
+        await call(pool, "select * from autopost.preview_post('w', %s)", (json.dumps(post),))
+        await push(pool, post)
+
+
+async def wait_for_files(pool: Pool) -> None:
+    await call(pool, "update autopost.channels set template_ref = null")
+    picture = {"type": "image", "url": "https://e.example/a.png", "caption": "<b>c</b>"}
+    blob = {
+        "blob_ref": "sha256:1",
+        "origin_url": "media/1",
+        "sha256": "1",
+        "content_type": "image/png",
+        "size_bytes": 5,
+    }
+    for n in range(3):
+        row = (await push(pool, {"text": f"with a picture {n}", "parse_mode": "HTML", "media": [picture]}))[0]
+        await call(pool, "select autopost.sweep_media('w')")
+        if n < 2:
+            await call(
+                pool,
+                "select autopost.media_arrived('w', %s, %s)",
+                (row["message_id"], json.dumps([blob | {"place": 0}])),
+            )
+    await call(pool, "select autopost.media_failed('w', %s, 'gone')", (row["message_id"],))
+    taken = "'w', 'sha256:1', 'telegram', 'bot', 'image'"
+    await call(
+        pool,
+        f"select autopost.take_upload({taken}, gen_random_uuid(), '1 minute'), autopost.forget_upload({taken}, 'h')",
+    )
+    (row,) = await call(pool, "select delivery_id from autopost.deliveries limit 1")
+    await call(
+        pool,
+        "select autopost.extend_sending('w', %s, 1), autopost.record_progress('w', %s, 1, '{m}', '{0}')",
+        (row["delivery_id"],) * 2,
+    )
+
+
+async def read_a_source(pool: Pool) -> None:
+    await call(
+        pool,
+        "insert into autopost.pull_sources (workspace_id, source_id, kind, config_json) values ('w', 'feed', 'rss', '{}')",
+    )
+    items = [
+        {"key": "1", "payload": {"text": "from a feed"}},
+        {"key": "2", "problem": "no"},
+        {"key": "3", "skip": "old"},
+    ]
+    run = "019a0000-0000-7000-8000-000000000000"
+    await call(pool, "select autopost.begin_pull('w', 'feed')")
+    await call(pool, "select * from autopost.commit_pull('w', 'feed', %s, %s, '{}')", (run, json.dumps(items)))
+    await call(pool, "select autopost.end_pull('w', 'feed', %s), autopost.unseen_items('w', 'feed', '{1}')", (run,))
+    await call(pool, "select autopost.remove_source('w', 'feed')")
+
+
+async def work_aside(pool: Pool) -> None:
+    await call(
+        pool,
+        """select ops.put_schedule('w', 's', '{"kind": "k", "every": 60}', now()),
+                  ops.declare_kinds('w', '[{"kind": "k", "max_attempts": 1, "backoff_base": 1, "backoff_factor": 2, "backoff_max": 9,
+                                            "backoff_jitter": 0, "concurrency": 3}]')""",
+    )
+    due = (await call(pool, "select * from ops.due_schedules()"))[0]
+    await call(
+        pool, "select ops.fire_schedule('w', 's', %s, %s + interval '1 minute', array[%s])", (due["next_at"],) * 3
+    )
+    await call(pool, "select ops.enqueue_job('w', 'k', '{}', key) from unnest('{a,b,c}'::text[]) key")
+    jobs = await call(pool, "select * from ops.claim_jobs('w', 'me', '{k}', 3)")
+    outcomes = ("done", "retry", "failed")
+    results = [{"job_id": str(job["job_id"]), "lease": job["lease"], "outcome": how, "error": {"message": "token=abc"}}
+               for job, how in zip(jobs, outcomes, strict=True)]  # fmt: skip
+    await call(
+        pool,
+        "select ops.heartbeat_jobs('w', %s), ops.pause_kind('w', 'k'), ops.resume_kind('w', 'k')",
+        (json.dumps(results),),
+    )
+    await call(pool, "select * from ops.settle_jobs('w', %s)", (json.dumps(results),))
+    dead = results[2]["job_id"]
+    await call(pool, "select ops.retry_job('w', %s), ops.run_job_now('w', %s), ops.cancel_job('w', %s)", (dead,) * 3)
+    await call(pool, "select ops.sweep_jobs('w'), ops.prune_jobs('w'), ops.remove_schedule('w', 's')")
+
+
+async def push(pool: Pool, payload: dict[str, Any]) -> list[DictRow]:
+    query = "select * from autopost.enqueue_messages_and_deliveries('w', null, 'push', %s)"
+    return await call(pool, query, (json.dumps(payload),))
