@@ -12,9 +12,6 @@ from contextlib import aclosing
 from typing import Any
 from uuid import uuid4
 
-import psycopg
-from psycopg_pool import PoolTimeout
-
 from vestnik.adapters.contract import Adapter
 from vestnik.autopost.housekeeping import keep_sweeping
 from vestnik.autopost.pulse import LEASE_SHARE
@@ -22,13 +19,12 @@ from vestnik.autopost.sender import Result, released, send
 from vestnik.autopost.settler import Settler
 from vestnik.db.listen import listen
 from vestnik.db.pool import Pool, call
-from vestnik.db.refusals import OF_THE_ROWS
+from vestnik.db.rounds import Rounds
 from vestnik.log import get_log
 
 WAKE_CHANNEL = "vestnik_wake"
 DUE_BUT_TAKEN = 0.05  # seconds before looking again
 DEAF_AFTER = 1.0  # seconds that a cancelled send may take to end
-UNWELL_FOR = 30.0  # seconds
 log = get_log()
 
 
@@ -51,21 +47,18 @@ class Dispatcher:
         self.token = str(uuid4())
         self._free = concurrency
         self._sends: dict[asyncio.Task[Result], tuple[str, Mapping[str, Any]]] = {}
-        self._unwell: dict[str, float] = {}  # workspaces that could not be served, and until when they are left out
-        self._awake = asyncio.Event()
-        self._stopping = False
+        self._rounds = Rounds("dispatcher", self, concurrency, poll)
         self._settler = Settler(pool, self._settled)
 
     def stop(self) -> None:
         """Begin nothing more; ``run`` returns when what is under way has ended."""
-        self._stopping = True
-        self._awake.set()
+        self._rounds.stop()
 
     async def run(self) -> None:
         """Until ``stop``; raises when a part of it fails, for then nothing may go on as if all were well."""
         log.info("dispatcher.started", token=self.token, concurrency=self._concurrency)
         settling = asyncio.create_task(self._settler.run())
-        parts = [asyncio.create_task(part) for part in (self._loop(), self._listen(), keep_sweeping(self._pool))]
+        parts = [asyncio.create_task(part) for part in (self._rounds.run(), self._listen(), keep_sweeping(self._pool))]
         try:
             done, _ = await asyncio.wait([settling, *parts], return_when=asyncio.FIRST_COMPLETED)
             for part in done:
@@ -75,57 +68,18 @@ class Dispatcher:
                 part.cancel()
             await asyncio.wait(parts)
             await self._end_sends()
-            await self._end_settling(settling)
+            await self._settler.end(settling, self._grace)
             log.info("dispatcher.stopped", token=self.token)
 
-    async def _loop(self) -> None:
-        pause = 0.1
-        while not self._stopping:
-            self._awake.clear()
-            try:
-                begun, wait = await self._round()
-            except (psycopg.OperationalError, PoolTimeout) as e:
-                log.warning("dispatcher.database_away", error=str(e).strip(), retry_in=pause)
-                await self._wait(pause)
-                pause = min(pause * 2, 5.0)
-                continue
-            pause = 0.1
-            if not begun:
-                await self._wait(wait)
+    @property
+    def free(self) -> int:
+        return self._free
 
-    async def _round(self) -> tuple[int, float]:
-        """Once around the workspaces that have work; each may take its share of the free places.
-
-        Returns how many sends began, and how long to wait if none did.
-        """
-        begun, wait, served = 0, self._poll, None
-        if not self._free:
-            return begun, wait
+    async def workspaces(self) -> list[str]:
         found = await call(self._pool, "select w from autopost.workspaces_with_work(autopost.workspace_place()) w")
-        now = asyncio.get_running_loop().time()
-        workspaces = [row["w"] for row in found if self._unwell.get(row["w"], now) <= now]
-        for n, workspace_id in enumerate(workspaces):
-            share = min(max(self._free // (len(workspaces) - n), 1), max(self._concurrency // 2, 1))
-            if self._free < share or self._stopping:
-                break
-            try:
-                begun_here = await self._begin(workspace_id, share)
-                if not begun_here:
-                    wait = min(wait, await self._until_next(workspace_id))
-                begun, served = begun + begun_here, workspace_id
-                # Nobody else waits: ask for the next ones at once, so that the database works while these sends start.
-                while len(workspaces) == 1 and begun_here == share <= self._free and not self._stopping:
-                    begun_here = await self._begin(workspace_id, share)
-                    begun += begun_here
-            except OF_THE_ROWS as e:
-                # To ask may have cost the patience for a lock: the others do not wait for it at every round.
-                self._unwell[workspace_id] = asyncio.get_running_loop().time() + UNWELL_FOR
-                log.error("dispatcher.workspace_failed", workspace_id=workspace_id, error=str(e))
-        if begun and served and len(workspaces) > 1:
-            await call(self._pool, "select autopost.remember_workspace(%s)", (served,))
-        return begun, wait
+        return [row["w"] for row in found]
 
-    async def _begin(self, workspace_id: str, limit: int) -> int:
+    async def begin(self, workspace_id: str, limit: int) -> int:
         rows = await call(self._pool, _CLAIM, (workspace_id, workspace_id, workspace_id, self.token, limit))
         for row in rows:
             deadline = min(self._deadline, LEASE_SHARE * row["lease_seconds"])
@@ -135,7 +89,7 @@ class Dispatcher:
         self._free -= len(rows)
         return len(rows)
 
-    async def _until_next(self, workspace_id: str) -> float:
+    async def until_next(self, workspace_id: str) -> float:
         """Seconds to the next slot, by the database's clock. One that is due but did not begin is somebody else's."""
         query = "select extract(epoch from autopost.next_begin_at(%s) - clock_timestamp())::float8 as seconds"
         seconds = (await call(self._pool, query, (workspace_id,)))[0]["seconds"]
@@ -143,25 +97,21 @@ class Dispatcher:
             return self._poll
         return min(seconds, self._poll) if seconds > 0 else DUE_BUT_TAKEN
 
+    async def served(self, workspace_id: str) -> None:
+        await call(self._pool, "select autopost.remember_workspace(%s)", (workspace_id,))
+
     def _done(self, task: asyncio.Task[Result]) -> None:
         workspace_id, row = self._sends.pop(task)
         self._settler.put(released(workspace_id, row) if task.cancelled() else task.result())
 
     def _settled(self, count: int) -> None:
         self._free += count
-        self._awake.set()
+        self._rounds.wake()
 
     async def _listen(self) -> None:
         async with aclosing(listen(self._url, WAKE_CHANNEL, name="vestnik dispatcher listen")) as wakes:
             async for _ in wakes:
-                self._awake.set()
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._awake.wait()
-        except TimeoutError:
-            pass
+                self._rounds.wake()
 
     async def _end_sends(self) -> None:
         """What is under way may finish; what has not by the end of the grace goes back to the queue."""
@@ -178,15 +128,6 @@ class Dispatcher:
             log.error("dispatcher.send_will_not_end", delivery_id=str(self._sends[task][1]["delivery_id"]))
             task.remove_done_callback(self._done)
             self._settler.put(released(*self._sends.pop(task)))
-
-    async def _end_settling(self, settling: asyncio.Task[None]) -> None:
-        """Everything that was sent is written down, unless the database stays away: then the lease sweep finds it."""
-        self._settler.close()
-        _, unfinished = await asyncio.wait([settling], timeout=self._grace)
-        for task in unfinished:
-            log.error("dispatcher.results_not_written", results=self._settler.waiting)
-            task.cancel()
-            await asyncio.wait([task])
 
 
 # Only what a send needs: what is not asked for need not be read.

@@ -44,7 +44,7 @@ async def status(jobs: Jobs, job_id: UUID) -> str:
 async def test_a_result_that_cannot_be_written_is_left_to_its_lease(own_jobs: Jobs, pool: Pool) -> None:
     rows = [(jobs, await jobs.begun()) for jobs in await neighbours(own_jobs)]
     await nothing_moves_in_aaa(own_jobs)
-    settler = Settler(pool, lambda: None)
+    settler = Settler(pool, lambda _: None)
     for jobs, row in rows:
         settler.put(Result(jobs.workspace, row["job_id"], row["lease"], "done"))
     settler.close()
@@ -58,7 +58,7 @@ async def test_a_lock_in_one_workspace_holds_up_the_results_of_no_other(
 ) -> None:
     rows = [(jobs, await jobs.begun()) for jobs in await neighbours(own_jobs)]
     async with make_pool(database, max_size=2, lock_timeout=0.05) as impatient:
-        settler = Settler(impatient, lambda: None)
+        settler = Settler(impatient, lambda _: None)
         for jobs, row in rows:
             settler.put(Result(jobs.workspace, row["job_id"], row["lease"], "done"))
         settler.close()

@@ -14,14 +14,12 @@ from contextlib import aclosing
 from datetime import timedelta
 from uuid import uuid4
 
-import psycopg
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
-from psycopg_pool import PoolTimeout
 
 from vestnik.db.listen import listen
 from vestnik.db.pool import Pool, call
-from vestnik.db.refusals import OF_THE_ROWS
+from vestnik.db.rounds import Rounds
 from vestnik.log import get_log
 from vestnik.ops.jobs.heartbeat import Heart
 from vestnik.ops.jobs.housekeeping import keep_house
@@ -56,24 +54,22 @@ class Runner:
         self._runs: set[Run] = set()
         self._declared: set[str] = set()
         self._served = ""
-        self._awake = asyncio.Event()
-        self._stopping = False
-        self._settler = Settler(pool, self._awake.set)
+        self._rounds = Rounds("jobs", self, concurrency, poll)
+        self._settler = Settler(pool, lambda _: self._rounds.wake())
         self._heart = Heart(pool, self._runs, lease)
 
     def stop(self) -> None:
         """Begin nothing more; ``run`` returns when what is under way has ended."""
-        self._stopping = True
         for run in self._runs:
             run.context.told_to_stop = True
-        self._awake.set()
+        self._rounds.stop()
 
     async def run(self) -> None:
         """Until ``stop``; raises when a part of it fails, for then nothing may go on as if all were well."""
         log.info("jobs.started", worker=self.worker, concurrency=self._concurrency, kinds=self._names)
         settling = asyncio.create_task(self._settler.run())
         beating = asyncio.create_task(self._heart.run())
-        parts = [asyncio.create_task(part) for part in (self._loop(), self._listen(), keep_house(self._pool))]
+        parts = [asyncio.create_task(part) for part in (self._rounds.run(), self._listen(), keep_house(self._pool))]
         try:
             done, _ = await asyncio.wait([settling, beating, *parts], return_when=asyncio.FIRST_COMPLETED)
             for part in done:
@@ -85,47 +81,25 @@ class Runner:
             await self._end_runs()
             beating.cancel()
             await asyncio.wait([beating])
-            await self._end_settling(settling)
+            await self._settler.end(settling, self._grace)
             log.info("jobs.stopped", worker=self.worker)
 
-    async def _loop(self) -> None:
-        pause = 0.1
-        while not self._stopping:
-            self._awake.clear()
-            try:
-                begun = await self._round()
-            except (psycopg.OperationalError, PoolTimeout) as e:
-                log.warning("jobs.database_away", error=str(e).strip(), retry_in=pause)
-                await self._wait(pause)
-                pause = min(pause * 2, 5.0)
-                continue
-            pause = 0.1
-            if not begun:
-                await self._wait(self._poll)
+    @property
+    def free(self) -> int:
+        """A place is free when its run has really ended, and its result is written."""
+        return self._concurrency - len(self._runs) - self._settler.waiting
 
-    async def _round(self) -> int:
-        """Once around the workspaces where a job is due; each may take its share of the free places."""
-        begun = 0
-        if not self._free or not self._names:
-            return begun
+    async def workspaces(self) -> list[str]:
         query = "select w from ops.workspaces_with_jobs(%s, %s) w"
-        workspaces = [row["w"] for row in await call(self._pool, query, (self._names, self._served))]
-        for n, workspace_id in enumerate(workspaces):
-            share = min(max(self._free // (len(workspaces) - n), 1), max(self._concurrency // 2, 1))
-            if self._free < share or self._stopping:
-                break
-            try:
-                begun_here = await self._begin(workspace_id, share)
-                begun, self._served = begun + begun_here, workspace_id
-                # Nobody else waits: ask for the next ones at once, so that the database works while these run.
-                while len(workspaces) == 1 and begun_here == share <= self._free and not self._stopping:
-                    begun_here = await self._begin(workspace_id, share)
-                    begun += begun_here
-            except OF_THE_ROWS as e:
-                log.error("jobs.workspace_failed", workspace_id=workspace_id, error=str(e))
-        return begun
+        return [row["w"] for row in await call(self._pool, query, (self._names, self._served))]
 
-    async def _begin(self, workspace_id: str, limit: int) -> int:
+    async def until_next(self, workspace_id: str) -> float:
+        return self._poll
+
+    async def served(self, workspace_id: str) -> None:
+        self._served = workspace_id
+
+    async def begin(self, workspace_id: str, limit: int) -> int:
         if workspace_id not in self._declared:
             declarations = Jsonb([kind.declaration() for kind in self._kinds.values()])
             await call(self._pool, "select ops.declare_kinds(%s, %s)", (workspace_id, declarations))
@@ -148,28 +122,16 @@ class Runner:
             row["tick"],
             self._pool,
             asyncio.get_running_loop().time() + kind.soft_limit,
-            self._stopping,
+            self._rounds.stopping,
         )
         return Run(kind, context, row["lease"], told=self._settler.put, gone=self._runs.discard)
-
-    @property
-    def _free(self) -> int:
-        """A place is free when its run has really ended, and its result is written."""
-        return self._concurrency - len(self._runs) - self._settler.waiting
 
     async def _listen(self) -> None:
         async with aclosing(listen(self._url, WAKE_CHANNEL, name="vestnik jobs listen")) as wakes:
             async for wake in wakes:
                 if wake.payload == CANCELLED or wake.connected:
                     self._heart.hurry()
-                self._awake.set()
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._awake.wait()
-        except TimeoutError:
-            pass
+                self._rounds.wake()
 
     async def _end_runs(self) -> None:
         """What is under way may finish; what has not by the end of the grace goes back, and no attempt is counted."""
@@ -184,12 +146,3 @@ class Runner:
             await asyncio.sleep(0)  # lets the last done-callbacks hand over their results
         for run in list(self._runs):
             run.abandon()
-
-    async def _end_settling(self, settling: asyncio.Task[None]) -> None:
-        """Everything that ended is written down, unless the database stays away: then the lease sweep finds it."""
-        self._settler.close()
-        _, unfinished = await asyncio.wait([settling], timeout=self._grace)
-        for task in unfinished:
-            log.error("jobs.results_not_written", results=self._settler.waiting)
-            task.cancel()
-            await asyncio.wait([task])
