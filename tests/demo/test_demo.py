@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vestnik.demo.acts import ACTS
@@ -39,7 +41,8 @@ cli.main()
 """
 
 
-def start(folder: Path, *command: str) -> subprocess.Popen[str]:
+@contextmanager
+def start(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VESTNIK_") and name != "HOME"}
     # The demo has nothing to do with the real one, whatever its settings are.
     real = {
@@ -51,9 +54,15 @@ def start(folder: Path, *command: str) -> subprocess.Popen[str]:
     environment = kept | {f"VESTNIK_{name}": value for name, value in real.items()}
     environment |= {"LC_ALL": "C", "PYTHONUNBUFFERED": "1"}
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, *command], stdout=pipe, stderr=pipe, encoding="utf-8", cwd=folder, env=environment
-    )
+    with subprocess.Popen(
+        [sys.executable, *command], stdout=pipe, stderr=pipe, encoding="utf-8", cwd=folder, env=environment,
+        # A shell's background job ignores Ctrl-C, and so would everything that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()  # after a failed test; the others have ended by now
 
 
 def with_acts(*names: str) -> str:
