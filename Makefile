@@ -20,7 +20,8 @@ $(VENV)/ready: requirements/run.txt requirements/dev.txt pyproject.toml
 	@touch $@
 
 demo: setup ## Play the demo: the whole service on emulated platforms
-	@$(BIN)/vestnik demo
+	@# Ctrl-C is how one leaves it.
+	@trap : INT; $(BIN)/vestnik demo || [ $$? -eq 130 ]
 
 dev: setup ## Run the service with what .env says
 	@$(BIN)/vestnik up

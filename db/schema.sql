@@ -647,6 +647,20 @@ begin
     perform autopost.release_claims(p_row.workspace_id, members, 'group_cooldown', p_now);
 end $$;
 
+CREATE FUNCTION autopost.count_call(p_workspace_id text, p_delivery_id uuid, p_now timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    AS $$
+    update autopost.platform_limits g set last_begin_at = greatest(g.last_begin_at, p_now)
+    from autopost.deliveries d
+    join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+    where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id
+      and g.workspace_id = d.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group and g.rate_rps > 0;
+    update autopost.channels c set last_begin_at = greatest(c.last_begin_at, p_now)
+    from autopost.deliveries d
+    where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id
+      and c.workspace_id = d.workspace_id and c.channel_id = d.channel_id and c.rate_rps > 0
+$$;
+
 CREATE FUNCTION autopost.day_problem(p_windows jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -817,7 +831,7 @@ begin
         return query
         select o.item, 'accepted', o.message_id, o.trace_id, run, o.enqueued, o.suppressed, o.failed,
                o.routed_by_tags, o.warnings, null::text[], o.media_pending
-        from autopost.enqueue_round(p_workspace_id, array(select p from unnest(posts) p where p.round = r), run, p_now) o;
+        from autopost.enqueue_round(p_workspace_id, array(select p from unnest(posts) p where p.round = r), run, p_now, p_kind <> 'pull') o;
     end loop;
 
     if posts <> '{}' then
@@ -847,7 +861,7 @@ begin
     from autopost.enqueue_batch(p_workspace_id, p_endpoint_id, p_kind, array[p_raw_payload_json], p_now, p_run_id) b;
 end $$;
 
-CREATE FUNCTION autopost.enqueue_round(p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamp with time zone) RETURNS TABLE(item integer, message_id uuid, trace_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], media_pending integer)
+CREATE FUNCTION autopost.enqueue_round(p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamp with time zone, p_warned boolean DEFAULT true) RETURNS TABLE(item integer, message_id uuid, trace_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], media_pending integer)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -869,7 +883,9 @@ begin
     )
     select s.item, s.message_id, s.trace_id, coalesce(f.enqueued, 0), coalesce(f.suppressed, 0), coalesce(f.failed, 0),
            case when s.tags <> p.tags then s.tags end,
-           autopost.warnings_of(p_workspace_id, s, p.tags, p_now),
+           case when p_warned then autopost.warnings_of(p_workspace_id, s, p.tags, p_now)
+               || case when f.item is null then autopost.nobody_warning(p_workspace_id, s) else '{}' end
+               else '{}' end,
            coalesce(f.media_pending, 0)
     from unnest(stored) s
     join unnest(p_posts) p on p.item = s.item
@@ -1035,6 +1051,7 @@ CREATE TABLE autopost.policies (
     upload_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
     media_max_bytes jsonb DEFAULT '{}'::jsonb NOT NULL,
     min_gap interval,
+    not_ready_patience interval DEFAULT '00:15:00'::interval NOT NULL,
     CONSTRAINT policies_backoff_base_check CHECK (((backoff_base >= '00:00:00'::interval) AND (backoff_base <= '365 days'::interval))),
     CONSTRAINT policies_backoff_factor_check CHECK ((backoff_factor >= (1)::double precision)),
     CONSTRAINT policies_backoff_factor_check1 CHECK ((backoff_factor <= (100)::double precision)),
@@ -1052,6 +1069,7 @@ CREATE TABLE autopost.policies (
     CONSTRAINT policies_min_gap_check1 CHECK ((min_gap <= '365 days'::interval)),
     CONSTRAINT policies_not_ready_backoff_check CHECK (((not_ready_backoff >= '00:00:00'::interval) AND (not_ready_backoff <= '1 day'::interval))),
     CONSTRAINT policies_not_ready_backoff_max_check CHECK (((not_ready_backoff_max >= '00:00:00'::interval) AND (not_ready_backoff_max <= '1 day'::interval))),
+    CONSTRAINT policies_not_ready_patience_check CHECK (((not_ready_patience >= '00:00:00'::interval) AND (not_ready_patience <= '1 day'::interval))),
     CONSTRAINT policies_pause_on_permanent_for_check CHECK (((pause_on_permanent_for >= '00:00:00'::interval) AND (pause_on_permanent_for <= '365 days'::interval))),
     CONSTRAINT policies_platform_cooldown_for_check CHECK (((platform_cooldown_for >= '00:00:00'::interval) AND (platform_cooldown_for <= '365 days'::interval))),
     CONSTRAINT policies_receipt_ttl_check CHECK (((receipt_ttl >= '00:00:00'::interval) AND (receipt_ttl <= '3650 days'::interval))),
@@ -1099,6 +1117,39 @@ CREATE FUNCTION autopost.forget_upload(p_workspace_id text, p_blob_ref text, p_p
     update autopost.media_blobs b set file_id = null, expires_at = null, updated_at = p_now
     where b.workspace_id = p_workspace_id and b.blob_ref = p_blob_ref and b.provider = p_provider and b.auth_ref = p_auth_ref and b.sent_as = p_sent_as
       and b.file_id = p_handle
+$$;
+
+CREATE FUNCTION autopost.forgive_channels(p_workspace_id text, p_operator text, p_reason text, p_channel_ids text[], p_from timestamp with time zone, p_now timestamp with time zone DEFAULT now()) RETURNS SETOF text
+    LANGUAGE sql
+    AS $$
+    with refused as materialized (
+        select c.channel_id, c.error_streak from autopost.channels c
+        where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids) and c.enabled and c.error_streak > 0
+        order by c.channel_id for no key update
+    ), forgiven as (
+        update autopost.channels c
+        set error_streak = 0, penalized_at = greatest(c.penalized_at, p_from),
+            paused_until = nullif(least(c.paused_until, p_from), p_now), updated_at = p_now
+        from refused r
+        where c.workspace_id = p_workspace_id and c.channel_id = r.channel_id
+        returning c.channel_id, c.paused_until, r.error_streak
+    ), noted as (
+        insert into autopost.events (workspace_id, id, channel_id, ts, action, meta)
+        select p_workspace_id, core.uuid7(p_now), f.channel_id, p_now, 'channel_enabled', jsonb_strip_nulls(jsonb_build_object(
+            'operator', p_operator, 'reason', p_reason, 'error_streak', f.error_streak, 'paused_until', f.paused_until))
+        from forgiven f
+    )
+    select f.channel_id from forgiven f order by 1
+$$;
+
+CREATE FUNCTION autopost.forgive_credential(p_workspace_id text, p_operator text, p_platform text, p_auth_ref text, p_now timestamp with time zone DEFAULT now()) RETURNS SETOF text
+    LANGUAGE sql
+    AS $$
+    select autopost.forgive_channels(p_workspace_id, p_operator, 'a new token', array(
+        select c.channel_id from autopost.channels c
+        left join autopost.channel_auth a on a.workspace_id = c.workspace_id and a.channel_id = c.channel_id
+        where c.workspace_id = p_workspace_id and c.platform = p_platform and coalesce(a.auth_ref, c.auth_ref) = p_auth_ref),
+        p_now + autopost.token_grace(), p_now)
 $$;
 
 CREATE FUNCTION autopost.free_and_due(p_workspace_id text, p_channel_ids text[], p_each integer, p_now timestamp with time zone) RETURNS integer
@@ -1154,13 +1205,30 @@ begin
         from autopost.channels c
         join autopost.deliveries d on d.workspace_id = c.workspace_id and d.channel_id = c.channel_id
             and d.content_hash = p_stored.content_hash and d.status in ('queued', 'claimed', 'sending', 'retry'),
-        lateral (select autopost.nearest_post(p_workspace_id, c, autopost.goes_at(d, c, p_now), coalesce(c.min_gap, usual),
-                                              d.delivery_id, p_now) as apart offset 0) near
+        lateral (select autopost.nearest_post(p_workspace_id, c,
+                            case when d.not_before < 'infinity' then d.not_before else autopost.goes_at(d, c, p_now) end,
+                            coalesce(c.min_gap, usual), d.delivery_id, p_now) as apart offset 0) near
         where c.workspace_id = p_workspace_id and coalesce(c.min_gap, usual) is not null
           and d.message_id = p_stored.message_id and d.trace_id = p_stored.trace_id and near.apart < coalesce(c.min_gap, usual)
         order by c.channel_id limit 5) x;
     return 'closer to another post than the channel''s minimum gap: ' || close;
+exception when others then
+    raise warning 'the minimum gap was not looked at: %', sqlerrm;
+    return null;
 end $$;
+
+CREATE FUNCTION autopost.gate_cause(p_workspace_id text, p_channel autopost.channels, p_action text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select ': ' || case when e.action = 'channel_enabled' then 'it goes on with ' || (e.meta ->> 'reason')
+                        when e.result = 'ok' then concat_ws(', ', e.meta ->> 'reason', 'by ' || (e.meta ->> 'operator'))
+                        when p_channel.error_streak > 0 then coalesce(e.error ->> 'message', e.error ->> 'code') end
+    from (select * from autopost.events e
+          where e.workspace_id = p_workspace_id and e.channel_id = p_channel.channel_id
+            and e.action in (p_action, 'channel_enabled') and e.action not in ('enqueue', 'send_attempt', 'sent')
+          order by e.ts desc limit 1) e
+    where e.action = p_action or (e.meta ->> 'paused_until')::timestamptz = p_channel.paused_until and p_action = 'channel_paused'
+$$;
 
 CREATE FUNCTION autopost.goes_at(p_delivery autopost.deliveries, p_channel autopost.channels, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
@@ -1783,17 +1851,31 @@ CREATE FUNCTION autopost.names_problem(p_body text, p_defaults jsonb) RETURNS te
 $_$;
 
 CREATE FUNCTION autopost.nearest_post(p_workspace_id text, p_channel autopost.channels, p_at timestamp with time zone, p_minimum interval, p_but uuid, p_now timestamp with time zone) RETURNS interval
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     AS $$
-    select min(greatest(o.at - p_at, p_at - o.at)) from (
-        select autopost.goes_at(d, p_channel, p_now) as at from autopost.deliveries d
-        where d.workspace_id = p_workspace_id and d.channel_id = p_channel.channel_id and d.delivery_id is distinct from p_but
-          and d.status in ('queued', 'claimed', 'sending', 'retry') and d.held_at is null
-        union all
-        select e.ts from autopost.events e
-        where e.workspace_id = p_workspace_id and e.channel_id = p_channel.channel_id and e.action = 'sent'
-          and e.ts > p_now - p_minimum) o
-$$;
+declare
+    before timestamptz;
+    after timestamptz;
+    near interval;
+begin
+    select max(o.at) filter (where o.at <= p_at), min(o.at) filter (where o.at > p_at) into before, after
+    from autopost.waiting_around(p_workspace_id, p_channel.channel_id, p_at, p_but, p_now) o (at);
+    if before < p_at then
+        before := autopost.first_moment(autopost.calendar_of(p_channel), before, p_now);
+    end if;
+    if after - p_at < p_minimum then
+        after := autopost.first_moment(autopost.calendar_of(p_channel), after, p_now);
+    end if;
+    near := least(p_at - before, after - p_at);
+    if p_at - p_now < least(near, p_minimum) then
+        near := least(near, p_at - (
+            select e.ts from autopost.events e
+            where e.workspace_id = p_workspace_id and e.channel_id = p_channel.channel_id and e.action = 'sent'
+              and e.ts > p_now - p_minimum
+            order by e.ts desc limit 1));
+    end if;
+    return near;
+end $$;
 
 CREATE FUNCTION autopost.next_begin_at(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
@@ -1838,6 +1920,25 @@ CREATE FUNCTION autopost.next_open(p_window jsonb, p_timezone text, p_at timesta
     AS $$
     select case when autopost.window_open(p_window, p_timezone, p_at) then p_at
                 else autopost.window_change(p_window, p_timezone, p_at, true) end
+$$;
+
+CREATE FUNCTION autopost.nobody_warning(p_workspace_id text, p_stored autopost.stored) RETURNS text[]
+    LANGUAGE sql STABLE
+    AS $$
+    with meant as materialized (
+        select c.channel_id as id, row_number() over (order by c.channel_id) as place, count(*) over () as total
+        from autopost.channels c
+        where c.workspace_id = p_workspace_id and c.channel_id = any (coalesce(p_stored.only_channels, array[c.channel_id]))
+    ), reason as (
+        select string_agg(m.id || ': ' || autopost.unwanted_reason(c, p_stored), '; ' order by m.place)
+               || case when max(m.total) > 3 then format('; and %s more', max(m.total) - 3) else '' end as said
+        from meant m join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = m.id
+        where m.place <= 3
+    )
+    select array_remove(array['no channel wants it: ' || coalesce(r.said, case
+        when p_stored.only_channels is null then 'the workspace has none'
+        when p_stored.only_channels = '{}' then 'the post names none' end)], null)
+    from reason r
 $$;
 
 CREATE FUNCTION autopost.normal_error(p_error jsonb, p_category text) RETURNS jsonb
@@ -1919,6 +2020,24 @@ begin
     end if;
     return btrim(t, E' \t\n');
 end $_$;
+
+CREATE FUNCTION autopost.not_replaced(p_workspace_id text, p_post jsonb, p_run_id uuid, p_channels text[], p_now timestamp with time zone) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    with refusal as materialized (
+        select e.channel_id, coalesce(e.error ->> 'message', case e.meta ->> 'reason'
+                   when 'in_flight' then 'the same post is on its way into this channel'
+                   else 'the same post went into this channel within its dedup window' end) as reason
+        from autopost.events e
+        where e.workspace_id = p_workspace_id and e.ts = p_now and e.action in ('validation_failed', 'dedup_suppressed')
+          and e.meta ->> 'run_id' = p_run_id::text
+    )
+    select jsonb_object_agg(c.channel_id, coalesce(r.reason, autopost.unwanted_reason(c, s)))
+    from autopost.as_stored(p_workspace_id, p_post, p_now) s
+    join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = any (p_channels)
+    left join refusal r on r.channel_id = c.channel_id
+    where r.channel_id is not null or not (c.enabled and autopost.routes_to(c.route_filter, s.tags, to_jsonb(s.tags)))
+$$;
 
 CREATE FUNCTION autopost.note_delivery(p_row autopost.deliveries, p_action text, p_error jsonb, p_meta jsonb, p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
@@ -2026,6 +2145,15 @@ CREATE FUNCTION autopost.past_warning(p_stored autopost.stored, p_now timestamp 
     select case when p_stored.scheduled_for < p_now - interval '1 minute' then 'scheduled_for is in the past: it goes at once' end
 $$;
 
+CREATE FUNCTION autopost.patience_of(p_delivery autopost.deliveries, p_error jsonb, p_policy autopost.policies, p_now timestamp with time zone) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select jsonb_build_object('not_ready_since', since,
+                              'not_ready_attempts', coalesce((p_delivery.render_meta ->> 'not_ready_attempts')::integer, 0) + 1)
+    from (select coalesce((p_delivery.render_meta ->> 'not_ready_since')::timestamptz, p_now)) first (since)
+    where p_error ->> 'code' = 'attachment.not.ready' and p_now < since + p_policy.not_ready_patience
+$$;
+
 CREATE FUNCTION autopost.payload_problems(p_raw jsonb) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2115,16 +2243,39 @@ $$;
 CREATE FUNCTION autopost.planned_deliveries(p_workspace_id text, p_channel_id text DEFAULT NULL::text, p_limit integer DEFAULT 200, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(goes_at timestamp with time zone, channel_id text, status text, message_id uuid, delivery_id uuid, scheduled_for timestamp with time zone, shows text)
     LANGUAGE sql STABLE
     AS $$
-    select w.at, w.channel_id, w.status, w.message_id, w.delivery_id, w.scheduled_for,
-           left(regexp_replace(case when w.render_meta ->> 'parse_mode' = 'HTML' then autopost.without_tags(w.rendered_text)
-                                    else w.rendered_text end, '\s+', ' ', 'g'), 80)
-    from (select d.*, case when d.held_at is null and d.not_before < 'infinity' then autopost.goes_at(d, c, p_now) end as at
-          from autopost.deliveries d
-          join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
-          where d.workspace_id = p_workspace_id and d.status in ('queued', 'claimed', 'retry')
-            and (p_channel_id is null or d.channel_id = p_channel_id)
-          order by at, d.created_at, d.channel_id limit p_limit) w
-    order by w.at, w.created_at, w.channel_id
+    with channel as materialized (
+        select c.channel_id, autopost.calendar_of(c) as calendar from autopost.channels c
+        where c.workspace_id = p_workspace_id and (p_channel_id is null or c.channel_id = p_channel_id)
+    ), opening as materialized (
+        select x.calendar, autopost.first_moment(x.calendar, p_now, p_now) as at from (select distinct c.calendar from channel c) x
+    ), soonest as (
+        select w.*, o.at as opens
+        from channel c
+        join opening o on o.calendar is not distinct from c.calendar,
+        lateral (
+            (select d.delivery_id, d.channel_id, d.created_at, d.not_before as due from autopost.deliveries d
+             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'queued'
+             order by d.not_before, d.created_at limit p_limit)
+            union all
+            (select d.delivery_id, d.channel_id, d.created_at, d.not_before from autopost.deliveries d
+             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'claimed'
+             order by d.not_before, d.created_at limit p_limit)
+            union all
+            (select d.delivery_id, d.channel_id, d.created_at, greatest(d.next_retry_at, d.not_before) from autopost.deliveries d
+             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'retry'
+             order by greatest(d.next_retry_at, d.not_before), d.created_at limit p_limit)) w
+        order by greatest(w.due, o.at), w.due, w.created_at, w.channel_id limit p_limit
+    )
+    select x.at, d.channel_id, d.status, d.message_id, d.delivery_id, d.scheduled_for,
+           left(regexp_replace(case when d.render_meta ->> 'parse_mode' = 'HTML' then autopost.without_tags(d.rendered_text)
+                                    else d.rendered_text end, '\s+', ' ', 'g'), 80)
+    from soonest w
+    join autopost.deliveries d on d.workspace_id = p_workspace_id and d.delivery_id = w.delivery_id
+    join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = d.channel_id,
+    lateral (select case when d.held_at is not null or d.not_before = 'infinity' then null
+                         when d.status = 'retry' then autopost.goes_at(d, c, p_now)
+                         else greatest(d.not_before, w.opens, p_now) end as at offset 0) x
+    order by x.at, w.due, w.created_at, w.channel_id
 $$;
 
 CREATE FUNCTION autopost.policy_of(p_workspace_id text) RETURNS autopost.policies
@@ -2269,13 +2420,14 @@ begin
     where a.action is not null;
 end $$;
 
-CREATE FUNCTION autopost.put_upload(p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_handle text, p_expires_at timestamp with time zone, p_now timestamp with time zone DEFAULT now()) RETURNS void
+CREATE FUNCTION autopost.put_upload(p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_handle text, p_expires_at timestamp with time zone, p_token uuid DEFAULT NULL::uuid, p_now timestamp with time zone DEFAULT now()) RETURNS void
     LANGUAGE sql
     AS $$
     insert into autopost.media_blobs as b (workspace_id, blob_ref, provider, auth_ref, sent_as, file_id, expires_at, created_at, updated_at)
     values (p_workspace_id, p_blob_ref, p_provider, p_auth_ref, p_sent_as, p_handle, p_expires_at, p_now, p_now)
     on conflict (workspace_id, blob_ref, provider, auth_ref, sent_as) do update
     set file_id = excluded.file_id, expires_at = excluded.expires_at, taken_by = null, taken_until = null
+    where p_token is null or b.taken_by = p_token
 $$;
 
 CREATE FUNCTION autopost.ready_channels(p_workspace_id text, p_after text, p_limit integer, p_now timestamp with time zone) RETURNS SETOF text
@@ -2309,15 +2461,19 @@ CREATE FUNCTION autopost.ready_channels(p_workspace_id text, p_after text, p_lim
     limit p_limit
 $$;
 
-CREATE FUNCTION autopost.record_progress(p_workspace_id text, p_delivery_id uuid, p_lease integer, p_message_ids text[], p_items integer[], p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+CREATE FUNCTION autopost.record_progress(p_workspace_id text, p_delivery_id uuid, p_lease integer, p_calls integer, p_message_ids text[], p_items integer[], p_plan jsonb DEFAULT NULL::jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
+    perform autopost.count_call(p_workspace_id, p_delivery_id, p_now);
     update autopost.deliveries d
-    set render_meta = jsonb_set(d.render_meta, '{series_progress}', jsonb_build_object(
-            'calls', coalesce((d.render_meta #>> '{series_progress,calls}')::integer, 0) + 1,
-            'sent_items', coalesce(d.render_meta #> '{series_progress,sent_items}', '[]') || to_jsonb(p_items),
-            'provider_message_ids', coalesce(d.render_meta #> '{series_progress,provider_message_ids}', '[]') || to_jsonb(p_message_ids))),
+    set render_meta = case when (d.render_meta #>> '{series_progress,calls}')::integer >= p_calls then d.render_meta else
+            jsonb_strip_nulls(jsonb_build_object('series_plan', p_plan))
+            || (d.render_meta - '{not_ready_since,not_ready_attempts}'::text[])
+            || jsonb_build_object('series_progress', jsonb_build_object(
+                'calls', p_calls, 'attempt', d.attempt,
+                'sent_items', coalesce(d.render_meta #> '{series_progress,sent_items}', '[]') || to_jsonb(p_items),
+                'provider_message_ids', coalesce(d.render_meta #> '{series_progress,provider_message_ids}', '[]') || to_jsonb(p_message_ids))) end,
         sending_started_at = p_now, updated_at = p_now
     where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id and d.status || '' = 'sending' and d.lease = p_lease;
     return found;
@@ -2348,6 +2504,21 @@ begin
     set finished_at = p_now,
         stats_json = r.stats_json
             || jsonb_build_object(counter, coalesce((r.stats_json ->> counter)::bigint, 0) + p_count);
+end $$;
+
+CREATE FUNCTION autopost.refuse_replacement(p_message_id uuid, p_stays jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+declare
+    problems constant text[] := array(
+        select format('the old post stays in %s%s: %s', array_to_string((array_agg(k.key order by k.key))[:5], ', '),
+                      case when count(*) > 5 then format(' and %s more', count(*) - 5) end, k.value)
+        from jsonb_each_text(p_stays) k group by k.value order by min(k.key));
+begin
+    if problems = '{}' then
+        raise exception 'nothing of message % waits to be sent', p_message_id using errcode = 'VN001';
+    end if;
+    raise exception 'nothing is replaced: %', array_to_string(problems, '; ') using errcode = 'VP001', detail = to_json(problems)::text;
 end $$;
 
 CREATE FUNCTION autopost.release_claims(p_workspace_id text, p_channel_ids text[], p_reason text, p_now timestamp with time zone) RETURNS integer
@@ -2532,38 +2703,49 @@ CREATE FUNCTION autopost.render_text(p_payload jsonb, p_parse_mode text) RETURNS
     end
 $$;
 
-CREATE FUNCTION autopost.replace_message(p_workspace_id text, p_operator text, p_message_id uuid, p_raw_payload_json jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(outcome text, message_id uuid, trace_id uuid, run_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], media_pending integer, too_late text[])
+CREATE FUNCTION autopost.replace_message(p_workspace_id text, p_operator text, p_message_id uuid, p_raw_payload_json jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(outcome text, message_id uuid, trace_id uuid, run_id uuid, enqueued integer, suppressed integer, failed integer, routed_by_tags text[], warnings text[], media_pending integer, too_late text[], kept jsonb)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 declare
     asked constant uuid[] := array(select autopost.lock_unsent(p_workspace_id, p_message_id, null, autopost.only_channels(p_raw_payload_json)));
+    stays jsonb := '{}';
+    refused jsonb;
     waiting uuid[];
     channels text[];
     moments timestamptz[];
     late text[];
     post jsonb;
+    done record;
 begin
-    select coalesce(array_agg(d.delivery_id order by d.channel_id) filter (where w.waits), '{}'),
-           coalesce(array_agg(d.channel_id order by d.channel_id) filter (where w.waits), '{}'),
-           coalesce(array_agg(greatest(d.scheduled_for, p_now) order by d.channel_id) filter (where w.waits), '{}'),
-           coalesce(array_agg(d.channel_id order by d.channel_id) filter (where not w.waits), '{}')
-    into waiting, channels, moments, late
-    from autopost.deliveries d, lateral (values (d.status || '' in ('queued', 'retry') and d.held_at is null)) w (waits)
-    where d.workspace_id = p_workspace_id and d.delivery_id = any (asked);
-    if waiting = '{}' then
-        raise exception 'nothing of message % waits to be sent', p_message_id using errcode = 'VN001';
-    end if;
-    post := autopost.replacement(p_workspace_id, p_message_id, p_raw_payload_json, channels, moments, p_now);
-    perform autopost.cancel_deliveries(p_workspace_id, p_operator, 'replaced by an edited post', null, waiting, null, p_now);
-    return query
-    with done as materialized (
-        select * from autopost.enqueue_messages_and_deliveries(p_workspace_id, null, 'webhook_push', post, p_now)
-    )
-    select e.outcome, e.message_id, e.trace_id, e.run_id, e.enqueued, e.suppressed, e.failed, e.routed_by_tags,
-           e.warnings || autopost.unwanted_warning(p_workspace_id, post, p_now), e.media_pending, late
-    from done e, lateral (select autopost.keep_moments(p_workspace_id, p_operator, e.message_id, channels, moments,
-                                 p_raw_payload_json, p_now) offset 0) kept;
+    loop
+        select coalesce(array_agg(d.delivery_id order by d.channel_id) filter (where w.waits), '{}'),
+               coalesce(array_agg(d.channel_id order by d.channel_id) filter (where w.waits), '{}'),
+               coalesce(array_agg(greatest(d.scheduled_for, p_now) order by d.channel_id) filter (where w.waits), '{}'),
+               coalesce(array_agg(d.channel_id order by d.channel_id) filter (where not w.waits), '{}')
+        into waiting, channels, moments, late
+        from autopost.deliveries d, lateral (values (d.status || '' in ('queued', 'retry') and d.held_at is null
+                                                     and not d.render_meta ? 'series_progress')) w (waits)
+        where d.workspace_id = p_workspace_id and d.delivery_id = any (asked) and not stays ? d.channel_id;
+        if waiting = '{}' then
+            perform autopost.refuse_replacement(p_message_id, stays);
+        end if;
+        begin
+            post := autopost.replacement(p_workspace_id, p_message_id, p_raw_payload_json, channels, moments, p_now);
+            perform autopost.cancel_deliveries(p_workspace_id, p_operator, 'replaced by an edited post', null, waiting, null, p_now);
+            select * into done from autopost.enqueue_messages_and_deliveries(p_workspace_id, null, 'webhook_push', post, p_now);
+            if done.enqueued = cardinality(channels) then
+                perform autopost.keep_moments(p_workspace_id, p_operator, done.message_id, channels, moments, p_raw_payload_json, p_now);
+                return query select done.outcome, done.message_id, done.trace_id, done.run_id, done.enqueued, done.suppressed, done.failed,
+                                    done.routed_by_tags, done.warnings, done.media_pending, late, stays;
+                return;
+            end if;
+            refused := autopost.not_replaced(p_workspace_id, post, done.run_id, channels, p_now);
+            raise exception 'not everywhere' using errcode = 'VR001';
+        exception when sqlstate 'VR001' then
+            stays := stays || refused;
+        end;
+    end loop;
 end $$;
 
 CREATE FUNCTION autopost.replacement(p_workspace_id text, p_message_id uuid, p_raw jsonb, p_channels text[], p_moments timestamp with time zone[], p_now timestamp with time zone) RETURNS jsonb
@@ -2862,32 +3044,36 @@ begin
     end loop;
 end $_$;
 
-CREATE FUNCTION autopost.schedule_conflicts(p_workspace_id text, p_gap interval DEFAULT NULL::interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(channel_id text, first_delivery_id uuid, first_message_id uuid, first_at timestamp with time zone, second_delivery_id uuid, second_message_id uuid, second_at timestamp with time zone, gap interval, minimum interval)
+CREATE FUNCTION autopost.schedule_conflicts(p_workspace_id text, p_gap interval DEFAULT NULL::interval, p_now timestamp with time zone DEFAULT now(), p_limit integer DEFAULT NULL::integer) RETURNS TABLE(channel_id text, first_delivery_id uuid, first_message_id uuid, first_at timestamp with time zone, second_delivery_id uuid, second_message_id uuid, second_at timestamp with time zone, gap interval, minimum interval)
     LANGUAGE sql STABLE
     AS $$
     with usual as materialized (
         select (select p.min_gap from autopost.policies p where p.workspace_id = p_workspace_id) as min_gap
     ), channel as materialized (
-        select c as row, c.channel_id, coalesce(p_gap, c.min_gap, usual.min_gap) as minimum
+        select c as row, c.channel_id, coalesce(p_gap, c.min_gap, usual.min_gap) as minimum,
+               coalesce(autopost.first_moment(autopost.calendar_of(c), p_now, p_now), p_now) as opens
         from autopost.channels c, usual
         where c.workspace_id = p_workspace_id and coalesce(p_gap, c.min_gap, usual.min_gap) is not null
     ), post as (
-        select d.channel_id, d.delivery_id, d.message_id, autopost.goes_at(d, c.row, p_now) as at, c.minimum, true as waits
+        select d.channel_id, d.delivery_id, d.message_id, c.minimum, true as waits,
+               case when d.status <> 'retry' and d.not_before < 'infinity' then greatest(d.not_before, c.opens)
+                    else autopost.goes_at(d, c.row, p_now) end as at
         from channel c
         join autopost.deliveries d on d.workspace_id = p_workspace_id and d.channel_id = c.channel_id
         where d.status in ('queued', 'claimed', 'retry') and d.held_at is null
         union all
-        select e.channel_id, e.delivery_id, e.message_id, e.ts, c.minimum, false
-        from channel c
-        join autopost.events e on e.workspace_id = p_workspace_id and e.channel_id = c.channel_id
-        where e.action = 'sent' and e.ts > p_now - c.minimum
+        select e.channel_id, e.delivery_id, e.message_id, c.minimum, false, e.ts
+        from channel c, lateral (
+            select e.* from autopost.events e
+            where e.workspace_id = p_workspace_id and e.channel_id = c.channel_id and e.action = 'sent' and e.ts > p_now - c.minimum
+            order by e.ts desc limit 1) e
     ), neighbours as (
         select p.*, lag(p.delivery_id) over w as before_id, lag(p.message_id) over w as before_message_id, lag(p.at) over w as before_at
         from post p window w as (partition by p.channel_id order by p.at, p.delivery_id)
     )
     select n.channel_id, n.before_id, n.before_message_id, n.before_at, n.delivery_id, n.message_id, n.at, n.at - n.before_at, n.minimum
     from neighbours n where n.waits and n.at - n.before_at < n.minimum
-    order by n.at, n.channel_id, n.delivery_id
+    order by n.at, n.channel_id, n.delivery_id limit p_limit
 $$;
 
 CREATE FUNCTION autopost.schedule_retry(p_workspace_id text, p_delivery_id uuid, p_next_retry_at timestamp with time zone, p_error_json jsonb, p_lease integer DEFAULT NULL::integer, p_now timestamp with time zone DEFAULT now()) RETURNS text
@@ -2919,6 +3105,15 @@ CREATE FUNCTION autopost.sent_as(p_platform text, p_item jsonb, p_settings jsonb
                  then 'image' else 'video' end
         else p_item ->> 'type' end
 $_$;
+
+CREATE FUNCTION autopost.series_pace(p_workspace_id text, p_channel_id text) RETURNS double precision
+    LANGUAGE sql STABLE
+    AS $$
+    select extract(epoch from greatest(autopost.step_of(c.rate_rps), autopost.step_of(g.rate_rps)))::double precision
+    from autopost.channels c
+    left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
+    where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id
+$$;
 
 CREATE FUNCTION autopost.settle_awaited(p_workspace_id text, p_results jsonb, p_now timestamp with time zone) RETURNS uuid[]
     LANGUAGE sql
@@ -2989,6 +3184,7 @@ declare
     error constant jsonb := autopost.normal_error(p_error, case when permanent then 'PERMANENT' else 'TRANSIENT' end);
     verdict text;
     chance constant double precision := random();
+    patience jsonb;
     delay interval;
     outcome text;
 begin
@@ -3001,7 +3197,8 @@ begin
     if verdict = 'illegal' then
         return verdict;
     end if;
-    delay := autopost.retry_delay(policy, row.attempt, error, chance);
+    patience := autopost.patience_of(row, error, policy, p_now);
+    delay := autopost.retry_delay(policy, coalesce((patience ->> 'not_ready_attempts')::integer, autopost.tries_of(row)), error, chance);
     perform autopost.feed_gates(row, error, delay, verdict = 'late', policy, p_now);
     if verdict = 'late' then
         perform autopost.note_delivery(row, 'late_result', error, '{}', p_now);
@@ -3009,10 +3206,11 @@ begin
     end if;
 
     outcome := case when permanent then 'failed_permanent' when autopost.must_hold(row, error) then 'held'
-                    when row.attempt >= policy.max_attempts then 'dead' else 'retry' end;
+                    when patience is null and autopost.tries_of(row) >= policy.max_attempts then 'dead' else 'retry' end;
     update autopost.deliveries d
     set status = case outcome when 'held' then 'retry' else outcome end, held_at = case outcome when 'held' then p_now end, last_error = error, settled_lease = d.lease, claimed_at = null, claim_token = null,
         sending_started_at = null, updated_at = p_now,
+        render_meta = case when patience is null then d.render_meta else d.render_meta || patience end,
         next_retry_at = case outcome when 'held' then 'infinity'
                                      when 'retry' then greatest(p_next_retry_at, case when p_next_retry_at is null then p_now + delay end) end
     where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id
@@ -3286,7 +3484,7 @@ declare
 begin
     with expired as (
         select d.delivery_id,
-               case when c.on_unknown = 'hold' then 'held' when d.attempt >= policy.max_attempts then 'dead' else 'retry' end as fate
+               case when c.on_unknown = 'hold' then 'held' when autopost.tries_of(d) >= policy.max_attempts then 'dead' else 'retry' end as fate
         from autopost.deliveries d
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
         where d.workspace_id = p_workspace_id and d.status = 'sending' and d.sending_started_at < p_now - policy.sending_lease
@@ -3611,6 +3809,13 @@ CREATE FUNCTION autopost.token_grace() RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select interval '10 seconds' $$;
 
+CREATE FUNCTION autopost.tries_of(p_delivery autopost.deliveries) RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select p_delivery.attempt - coalesce((p_delivery.render_meta #>> '{series_progress,attempt}')::integer - 1, 0)
+         - coalesce((p_delivery.render_meta ->> 'not_ready_attempts')::integer, 0)
+$$;
+
 CREATE FUNCTION autopost.unknown_channels(p_workspace_id text, p_only text[]) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -3649,16 +3854,6 @@ CREATE FUNCTION autopost.unwanted_reason(p_channel autopost.channels, p_post aut
                         then 'include_all' else 'include_any' end) t),
                     coalesce(nullif(array_to_string(p_post.tags, ', '), ''), 'no tags'))
     end
-$$;
-
-CREATE FUNCTION autopost.unwanted_warning(p_workspace_id text, p_raw jsonb, p_now timestamp with time zone) RETURNS text[]
-    LANGUAGE sql STABLE
-    AS $$
-    select case when count(*) > 0 then array['not for ' || string_agg(c.channel_id || ': ' || autopost.unwanted_reason(c, s), '; ' order by c.channel_id)]
-                else '{}' end
-    from autopost.as_stored(p_workspace_id, p_raw, p_now) s
-    join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = any (s.only_channels)
-    where not (c.enabled and autopost.routes_to(c.route_filter, s.tags, to_jsonb(s.tags)))
 $$;
 
 CREATE FUNCTION autopost.upsert_messages(p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamp with time zone) RETURNS autopost.stored[]
@@ -3764,6 +3959,38 @@ CREATE FUNCTION autopost.visible_text(p_text text, p_parse_mode text) RETURNS te
                              else p_text end
 $$;
 
+CREATE FUNCTION autopost.waiting_around(p_workspace_id text, p_channel_id text, p_at timestamp with time zone, p_but uuid, p_now timestamp with time zone) RETURNS SETOF timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    return query
+    (select d.not_before from autopost.deliveries d
+     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'queued' and d.not_before <= p_at
+       and d.delivery_id is distinct from p_but order by d.not_before desc limit 1)
+    union all
+    (select d.not_before from autopost.deliveries d
+     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'queued' and d.not_before > p_at
+       and d.not_before < 'infinity' and d.delivery_id is distinct from p_but order by d.not_before limit 1)
+    union all
+    (select greatest(d.scheduled_for, p_now) from autopost.deliveries d
+     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'queued' and d.not_before = 'infinity'
+       and d.delivery_id is distinct from p_but order by d.created_at desc limit 100)
+    union all
+    (select d.not_before from autopost.deliveries d
+     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'claimed' limit 100)
+    union all
+    (select p_now from autopost.deliveries d
+     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'sending' limit 1)
+    union all
+    (select greatest(d.next_retry_at, d.not_before) from autopost.deliveries d
+     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'retry' and d.next_retry_at <= p_at
+     order by d.next_retry_at desc limit 20)
+    union all
+    (select greatest(d.next_retry_at, d.not_before) from autopost.deliveries d
+     where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'retry' and d.next_retry_at > p_at
+       and d.held_at is null order by d.next_retry_at limit 1);
+end $$;
+
 CREATE FUNCTION autopost.warnings_of(p_workspace_id text, p_stored autopost.stored, p_tags text[], p_now timestamp with time zone) RETURNS text[]
     LANGUAGE sql
     AS $$
@@ -3789,9 +4016,13 @@ CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p
     ), found as (
         select gate.* from d, lateral (values
             ('workspace', d.workspace_status <> 'active', 'infinity'::timestamptz, 'the workspace is ' || d.workspace_status),
-            ('disabled', not (d.c).enabled, 'infinity', format('channel %s is disabled', d.channel_id)),
+            ('disabled', not (d.c).enabled, 'infinity',
+                format('channel %s is disabled%s; enabled: true in its declaration brings it back', d.channel_id,
+                       case when not (d.c).enabled then autopost.gate_cause(p_workspace_id, d.c, 'channel_disabled') end)),
             ('held', d.held_at is not null, 'infinity', 'its outcome is unknown: confirm it or send it again'),
-            ('paused', (d.c).paused_until > p_now, (d.c).paused_until, format('channel %s is paused', d.channel_id)),
+            ('paused', (d.c).paused_until > p_now, (d.c).paused_until,
+                format('channel %s is paused%s', d.channel_id,
+                       case when (d.c).paused_until > p_now then autopost.gate_cause(p_workspace_id, d.c, 'channel_paused') end)),
             ('cooldown', (d.c).cooldown_until > p_now, (d.c).cooldown_until, 'the platform asked this channel to wait'),
             ('group_cooldown', (d.g).cooldown_until > p_now, (d.g).cooldown_until, format('the platform asked group %s to wait', (d.c).rate_group)),
             ('retry', d.status = 'retry' and d.next_retry_at > p_now and d.held_at is null, d.next_retry_at,

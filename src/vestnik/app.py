@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from socket import socket
 
 from vestnik.api.app import create_app
-from vestnik.api.server import http_server
+from vestnik.api.server import http_server, listen
 from vestnik.autopost.dispatcher import Dispatcher
 from vestnik.autopost.housekeeping import ensure_event_partitions, keep_arrivals_small, keep_partitions_ahead
 from vestnik.db.migrate import check, migrate
@@ -59,7 +60,17 @@ async def service(settings: Settings, url: str, roles: Sequence[str] = ROLES) ->
     for role in roles:
         if role not in ROLES:
             raise ConfigError(f"there is no role {role!r}", hint=f"roles: {', '.join(ROLES)}")
-    await check(url)
+    with ExitStack() as sockets:
+        listening = [sockets.enter_context(each) for each in (listen(settings) if "api" in roles else ())]
+        await check(url)
+        async with _roles(settings, url, roles, listening) as running:
+            yield running
+
+
+@asynccontextmanager
+async def _roles(
+    settings: Settings, url: str, roles: Sequence[str], listening: Sequence[socket]
+) -> AsyncIterator[Service]:
     async with (
         make_pool(url, min_size=2, max_size=16) as pool,
         # Who asks over HTTP must hear soon that the database is away, not when others give up.
@@ -68,7 +79,7 @@ async def service(settings: Settings, url: str, roles: Sequence[str] = ROLES) ->
         equipment(settings, pool) as tools,
         _kept_up(keep_arrivals_small(tools.blobs), "arrivals") if "jobs" in roles else nullcontext(),
     ):
-        running = await _start(settings, url, pool, http_pool, tools, roles)
+        running = await _start(settings, url, pool, http_pool, tools, roles, listening)
         try:
             yield running
         finally:
@@ -97,7 +108,13 @@ async def run(settings: Settings, url: str, roles: Sequence[str], started: Calla
 
 
 async def _start(
-    settings: Settings, url: str, pool: Pool, http_pool: Pool, tools: Equipment, roles: Sequence[str]
+    settings: Settings,
+    url: str,
+    pool: Pool,
+    http_pool: Pool,
+    tools: Equipment,
+    roles: Sequence[str],
+    listening: Sequence[socket],
 ) -> Service:
     tasks: list[asyncio.Task[None]] = []
     stops: list[Callable[[], None]] = []
@@ -128,7 +145,7 @@ async def _start(
             media_max_bytes=settings.media_max_bytes,
             max_request_bytes=settings.max_request_bytes,
         )
-        server = http_server(settings, app)
+        server = http_server(settings, app, listening)
         stops.append(server.end)
         tasks.append(asyncio.create_task(server.serve(), name="api"))
         http_url = await server.address(tasks[-1])

@@ -184,7 +184,7 @@ class PrivateAddress(DownloadRefused, OSError):
         DownloadRefused.__init__(
             self,
             "private_address",
-            "the address leads into a private network, which is not fetched from",
+            "the address leads into a private network, which is not fetched from unless VESTNIK_FETCH_ALLOW names it",
             permanent=True,
         )
 

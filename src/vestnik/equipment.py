@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from vestnik.adapters import registry
-from vestnik.adapters.contract import Adapter, AdapterContext, Depot
+from vestnik.adapters.contract import Adapter
 from vestnik.autopost.media.arrival import MediaFetch
 from vestnik.autopost.media.blobs import BlobStore
 from vestnik.autopost.media.depot import SqlDepot
@@ -46,7 +46,7 @@ async def equipment(settings: Settings, pool: Pool) -> AsyncIterator[Equipment]:
     await credentials.verify()
     store = open_store(settings.object_store)
     downloader = Downloader(allow=parse_networks(settings.fetch_allow))
-    adapters = load_adapters(settings, credentials, SqlDepot(pool, store))
+    adapters = registry.load_configured(settings, credentials.resolve, SqlDepot(pool, store))
     puller = Puller(pool, downloader, lambda workspace_id: _secrets_of(credentials, workspace_id))
     try:
         yield Equipment(credentials, adapters, BlobStore(store), puller, downloader, settings.media_max_bytes)
@@ -54,19 +54,6 @@ async def equipment(settings: Settings, pool: Pool) -> AsyncIterator[Equipment]:
         for adapter in adapters.values():
             await adapter.close()
         await downloader.close()
-
-
-def load_adapters(settings: Settings, credentials: Credentials, depot: Depot | None = None) -> dict[str, Adapter]:
-    return registry.load(
-        AdapterContext(
-            secret=credentials.resolve,
-            base_urls={"telegram": settings.telegram_api_url, "max": settings.max_api_url},
-            ca_files={"max": settings.max_ca_file} if settings.max_ca_file else {},
-            timeout=settings.http_timeout,
-            connections=settings.send_concurrency,
-            depot=depot,
-        )
-    )
 
 
 def _secrets_of(credentials: Credentials, workspace_id: str) -> Secrets:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
 
 from vestnik.errors import ConfigError
 
@@ -61,6 +63,24 @@ class Settings(BaseSettings):
     def object_store(self) -> str:
         return self.object_store_url or (self.data_dir.resolve() / "objects").as_uri()
 
+    def base_urls(self, platforms: Iterable[str]) -> dict[str, str]:
+        """Of those that have one: the built-in ones by default, any other by ``VESTNIK_<PLATFORM>_API_URL``."""
+        return self._by_platform(platforms, "api_url")
+
+    def ca_files(self, platforms: Iterable[str]) -> dict[str, Path]:
+        """Of those that have one, by ``VESTNIK_<PLATFORM>_CA_FILE``."""
+        return {platform: Path(file) for platform, file in self._by_platform(platforms, "ca_file").items()}
+
+    def _by_platform(self, platforms: Iterable[str], what: str) -> dict[str, str]:
+        given = environment()
+        found = {}
+        for platform in platforms:
+            name = f"{platform.replace('-', '_')}_{what}"
+            value = getattr(self, name.lower(), None) or given.get(f"VESTNIK_{name.upper()}")
+            if value:
+                found[platform] = str(value)
+        return found
+
     @field_validator("database_url")
     @classmethod
     def _is_an_address(cls, url: str | None) -> str | None:
@@ -69,6 +89,12 @@ class Settings(BaseSettings):
         except ProgrammingError as e:
             raise ValueError(f"not the address of a database: {e}".strip()) from None
         return url
+
+
+def environment() -> dict[str, str]:
+    """The variables of ``.env``, and above them those of the process."""
+    of_file = DotEnvSettingsSource(Settings, case_sensitive=True).env_vars
+    return {name: value for name, value in of_file.items() if value is not None} | dict(os.environ)
 
 
 def load_settings() -> Settings:

@@ -8,10 +8,12 @@ What an adapter does with media is in ``conformance_media``.
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import json
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,7 +62,28 @@ def verdict(error: SendError) -> tuple[str, str, str]:
     return error.category, error.scope, error.code
 
 
-class Conformance:
+class Timed:
+    """Every test of a suite has an end, so that an adapter that waits for ever fails, and the rest is still told."""
+
+    longest = 20.0  # seconds
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, test in list(vars(cls).items()):
+            if name.startswith("test_") and inspect.iscoroutinefunction(test):
+                setattr(cls, name, _ending(test))
+
+
+def _ending(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def timed(self: Timed, *arguments: Any, **named: Any) -> None:
+        async with asyncio.timeout(self.longest):
+            await test(self, *arguments, **named)
+
+    return timed
+
+
+class Conformance(Timed):
     async def test_sends_and_says_what_it_sent(self, rig: Rig) -> None:
         sent = await rig.adapter().send_text(rig.channel, TEXT, SendMeta())
 
@@ -242,9 +265,8 @@ class Conformance:
         adapter = rig.adapter(connections=1)
         rig.fault("timeout_after_accept", times=1)
         send = asyncio.ensure_future(adapter.send_text(rig.channel, TEXT, SendMeta()))
-        async with asyncio.timeout(30):
-            while not rig.posts():
-                await asyncio.sleep(0.005)
+        while not rig.posts():
+            await asyncio.sleep(0.005)
         send.cancel()
         with pytest.raises(asyncio.CancelledError):
             await send

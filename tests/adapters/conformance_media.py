@@ -15,7 +15,7 @@ from io import BytesIO
 from typing import Any, Protocol
 
 import pytest
-from conformance import IMPATIENT, TEXT, Rig, verdict
+from conformance import IMPATIENT, TEXT, Rig, Timed, verdict
 from depot import MemoryDepot, MemorySeries
 from PIL import Image
 
@@ -95,7 +95,9 @@ async def error_of(rig: MediaRig, items: list[MediaItem], adapter: Adapter | Non
     return caught.value
 
 
-class MediaConformance:
+class MediaConformance(Timed):
+    longest = 60.0  # files of a hundred megabytes, on a machine that is busy
+
     @pytest.mark.parametrize("kind", "ivfag")
     async def test_sends_one_of_each_kind_with_its_text(self, rig: MediaRig, kind: str) -> None:
         items = media(rig, kind)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from conformance import TEXT, verdict
+from conformance import TEXT, Timed, verdict
 from conformance_media import MediaRig, bytes_of, error_of, media, said, send, shown
 from depot import MemorySeries
 
 from vestnik.adapters.contract import SendError, SendMeta
 
 
-class SeriesConformance:
+class SeriesConformance(Timed):
     async def test_a_series_goes_on_behind_what_was_acknowledged(self, rig: MediaRig) -> None:
         items, series = media(rig, "ifai"), MemorySeries()
         rig.fault_of_messages("500", after=2)
@@ -47,6 +47,19 @@ class SeriesConformance:
         again = await send(rig, items, TEXT, series=series)
         assert again.provider_message_id == first.provider_message_id
         assert len(rig.posts()) == 3
+
+    async def test_what_is_done_is_done_also_when_the_plan_has_fewer_calls_by_now(self, rig: MediaRig) -> None:
+        items, series = media(rig, "ifa"), MemorySeries()
+        first = await send(rig, items, TEXT, series=series)
+        for fewer in (items[:2], items[:1]):
+            again = await send(rig, fewer, TEXT, series=series)
+            assert again.provider_message_id == first.provider_message_id
+        assert (len(rig.posts()), series.done) == (3, 3)
+
+    async def test_every_call_of_a_series_waits_for_its_turn(self, rig: MediaRig) -> None:
+        items, series = media(rig, "ifa"), MemorySeries()
+        await send(rig, items, TEXT, series=series)
+        assert series.turns == [0, 1, 2], "how many calls were acknowledged when each asked"
 
     async def test_a_series_of_texts_goes_on_as_well(self, rig: MediaRig) -> None:
         text = "\n\n".join(str(number) * 999 for number in range(9))

@@ -97,7 +97,11 @@ class MemorySeries:
         self.done = 0
         self.message_ids: list[str] = []
         self.items: list[int] = []
+        self.turns: list[int] = []
         self.stolen_after = stolen_after
+
+    async def turn(self) -> None:
+        self.turns.append(self.done)
 
     async def acknowledge(self, message_ids: Sequence[str], items: Sequence[int]) -> None:
         if self.done == self.stolen_after:

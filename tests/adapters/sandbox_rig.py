@@ -25,11 +25,15 @@ CHAT = "-1001"
 class SandboxRig:
     """One platform of a running sandbox, without its rate limits, which are not what is tested."""
 
-    def __init__(self, sandbox: Sandbox, platform: str) -> None:
+    def __init__(
+        self, sandbox: Sandbox, platform: str, *, name: str | None = None, create: CreateAdapter | None = None
+    ) -> None:
+        """``name`` and ``create`` are those of an adapter of your own that speaks to this platform."""
+        self.name, self.create = name or platform, create or CREATE[platform]
         self.sandbox = sandbox
         self.platform = sandbox.state.platforms[platform]
         self.token = "1000001:SECRET-token_of_the_bot"
-        self.channel = Channel("ws", "ch", platform, CHAT, "main", "main")
+        self.channel = Channel("ws", "ch", self.name, CHAT, "main", "main")
         self.longest_text = LONGEST[platform]
         self.largest_file = LARGEST[platform]
         self.depot = MemoryDepot()
@@ -50,19 +54,18 @@ class SandboxRig:
         media: bool = True,
     ) -> Adapter:
         async def secret(workspace_id: str, platform: str, auth_ref: str) -> str:
-            assert (workspace_id, platform, auth_ref) == ("ws", self.platform.name, "main")
+            assert (workspace_id, platform, auth_ref) == ("ws", self.name, "main")
             return self.token if token is None else token
 
-        name = self.platform.name
         context = AdapterContext(
             secret=secret,
-            base_urls={name: base_url or self.url},
-            ca_files={} if ca_file is None else {name: ca_file},
+            base_urls={self.name: base_url or self.url},
+            ca_files={} if ca_file is None else {self.name: ca_file},
             timeout=timeout,
             connections=connections,
             depot=self.depot if media else None,
         )
-        self._adapters.append(CREATE[name](context))
+        self._adapters.append(self.create(context))
         return self._adapters[-1]
 
     def fault(self, kind: str, **fault: Any) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 from conformance import TEXT, error_of, verdict
+from conformance_media import error_of as media_error_of
+from conformance_media import media
 from sandbox_rig import SandboxRig
 from test_http import answering
 
@@ -136,3 +138,13 @@ async def test_a_refusal_that_is_not_json(max_rig: SandboxRig, content: str) -> 
         error = await error_of(max_rig.adapter(base_url=url), max_rig.channel)
     assert verdict(error) == ("PERMANENT", "channel", "403")
     assert error.raw["description"] == content
+
+
+@pytest.mark.parametrize("method", ["uploads", "upload_host"])
+@pytest.mark.parametrize("kind", ["reset_after_accept", "500"])
+async def test_an_upload_that_fails_has_posted_nothing(max_rig: SandboxRig, method: str, kind: str) -> None:
+    """Even when its answer is lost: so a channel that holds back what is unknown tries it again."""
+    max_rig.fault(kind, method=method)
+    error = await media_error_of(max_rig, media(max_rig, "f"))
+    assert (error.category, error.raw["outcome"]) == ("TRANSIENT", "not_sent")
+    assert max_rig.posts() == []

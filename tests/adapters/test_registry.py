@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from vestnik.adapters.contract import AdapterContext
-from vestnik.adapters.registry import GROUP, load
+from vestnik.adapters.registry import GROUP, load, load_configured
 from vestnik.errors import ConfigError
+from vestnik.settings import load_settings
 
 CODE = """
 class Echo:
@@ -52,6 +53,24 @@ def test_an_outside_adapter_is_loaded(install) -> None:  # type: ignore[no-untyp
     adapter = load(CONTEXT, ["echo"])["echo"]
     assert adapter.platform == "echo"
     assert adapter.context is CONTEXT  # type: ignore[attr-defined]
+
+
+def test_an_outside_adapter_is_configured_like_the_built_in_ones(
+    install,  # type: ignore[no-untyped-def]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install("outside_f", "my-echo = outside_f:create", CODE.format(name="my-echo"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("VESTNIK_MY_ECHO_API_URL=https://of.file\nVESTNIK_MY_ECHO_CA_FILE=root.pem\n")
+    context = load_configured(load_settings(), _no_secret)["my-echo"].context  # type: ignore[attr-defined]
+    assert context.base_urls["my-echo"] == "https://of.file"
+    assert context.base_urls["max"] == "https://platform-api2.max.ru"
+    assert context.ca_files == {"my-echo": Path("root.pem")}
+
+    monkeypatch.setenv("VESTNIK_MY_ECHO_API_URL", "https://of.process")
+    context = load_configured(load_settings(), _no_secret)["my-echo"].context  # type: ignore[attr-defined]
+    assert context.base_urls["my-echo"] == "https://of.process"
 
 
 def test_the_built_in_ones_use_the_same_door() -> None:

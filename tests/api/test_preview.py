@@ -152,7 +152,8 @@ async def test_a_reading_key_sees_what_is_planned_and_changes_nothing(api: Api) 
         ("replace", {"text": "x"}),
     ):
         status, answer = await ask(api, f"shop/messages/{message}/{path}", body, by=by)
-        assert (status, "may only read" in answer["detail"]) == (403, True)
+        assert status == 403
+        assert answer["detail"].endswith("make one that may more: vestnik apikey create shop NAME --access full")
     assert (await api.get("/v1/workspaces/shop/planned", by))[1] == rows
 
 
@@ -198,7 +199,14 @@ async def test_reschedule_and_replace_and_see_it(api: Api) -> None:
     assert (status, {row["outcome"] for row in rows}) == (200, {"rescheduled"})
     assert {datetime.fromisoformat(row["goes_at"]) for row in rows} == {later}
     status, done = await ask(api, f"shop/messages/{message}/replace", {"text": "Edited"}, by=by)
-    assert (status, done["enqueued"], done["too_late"]) == (202, 2, [])
+    assert (status, done["enqueued"], done["too_late"], done["kept"]) == (202, 2, [], {})
+    await pushed(api, "Already")
+    for text, reason in (("x" * 5000, "text is too long"), ("Already", "the same post is on its way")):
+        path = f"shop/messages/{done['message_id']}/replace"
+        status, answer = await ask(api, path, {"text": text, "channels": ["telegram"]}, by=by)
+        assert (status, reason in answer["errors"][0]) == (422, True), answer
+    await api.sql("select autopost.cancel_deliveries('shop', 'me', 'why', (select message_id from autopost.messages"
+                  " where payload ->> 'text' = 'Already'))")  # fmt: skip
     _, rows = await api.get("/v1/workspaces/shop/planned?limit=1", by)
     assert [(row["shows"], datetime.fromisoformat(row["goes_at"])) for row in rows] == [("Edited", later)]
     assert rows[0]["message_id"] == done["message_id"]
@@ -207,9 +215,12 @@ async def test_reschedule_and_replace_and_see_it(api: Api) -> None:
 async def test_conflicts_with_a_gap_of_ones_own(api: Api) -> None:
     by = await key(api)
     one, other = await pushed(api, "a"), await pushed(api, "b")
-    assert await api.get("/v1/workspaces/shop/conflicts", by) == (200, [])
-    status, rows = await api.get("/v1/workspaces/shop/conflicts?gap_minutes=30", by)
-    assert (status, len(rows)) == (200, 2)
+    assert await api.get("/v1/workspaces/shop/conflicts", by) == (200, {"conflicts": [], "more": False})
+    status, answer = await api.get("/v1/workspaces/shop/conflicts?gap_minutes=30", by)
+    rows = answer["conflicts"]
+    assert (status, len(rows), answer["more"]) == (200, 2, False)
+    _, answer = await api.get("/v1/workspaces/shop/conflicts?gap_minutes=30&limit=1", by)
+    assert (answer["conflicts"], answer["more"]) == (rows[:1], True)
     assert (rows[0]["gap"], rows[0]["minimum"]) == ("PT0S", "PT30M")
     assert {rows[0]["first_message_id"], rows[0]["second_message_id"]} == {one, other}
     assert (await api.get("/v1/workspaces/shop/conflicts?gap_minutes=0", by))[0] == 422

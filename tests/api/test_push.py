@@ -208,6 +208,13 @@ async def test_unbalanced_html_fails_in_every_channel_and_is_stored(api: Api) ->
     assert (status, answer["failed"]) == (202, 2)
 
 
+async def test_a_post_that_nobody_gets_is_accepted_and_says_so(api: Api) -> None:
+    await api.sql("update autopost.channels set enabled = false where channel_id = 'max'")
+    status, answer, _ = await api.push({"text": "x", "channels": ["max"]})
+    assert (status, answer["enqueued"]) == (202, 0)
+    assert answer["warnings"] == ["no channel wants it: max: the channel is disabled"]
+
+
 async def test_other_tags_for_the_same_post_are_told(api: Api) -> None:
     await api.push({"text": "x", "tags": ["a"], "source_ref": "1"})
     _, answer, _ = await api.push({"text": "x", "tags": ["b"], "source_ref": "2"})

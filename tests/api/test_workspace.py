@@ -13,8 +13,12 @@ async def test_a_key_opens_its_own_workspace_only(api: Api) -> None:
     assert (await api.get("/v1/workspaces/shop/queue", key))[0] == 200
     assert (await api.get("/v1/workspaces/other/queue", key))[0] == 404
     assert (await api.get("/v1/workspaces/nowhere/queue", key))[0] == 404
-    assert (await api.get("/v1/workspaces/shop/queue"))[0] == 401
-    assert (await api.get("/v1/workspaces/shop/queue", "vkey_wrong"))[0] == 401
+    for wrong, said in (
+        ("", "Send an API key: Authorization: Bearer …"),
+        ("vkey_wrong", "No API key in use is this one."),
+    ):
+        status, answer = await api.get("/v1/workspaces/shop/queue", wrong)
+        assert (status, answer["detail"]) == (401, said)
 
 
 async def test_a_revoked_key_opens_nothing(api: Api) -> None:

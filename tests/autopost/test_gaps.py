@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from planned import OFFICE, cancel, clock, move, post, push_at
+from psycopg.types.json import Jsonb
 
 if TYPE_CHECKING:
     from conftest import Autopost
@@ -146,3 +147,81 @@ async def test_a_conflict_is_told_and_not_prevented(workspace: Autopost) -> None
     for text in ("a", "b"):
         await workspace.push(text)
     assert len(await workspace.take()) == 2
+
+
+async def test_what_waits_for_its_files_counts_from_its_schedule_on(workspace: Autopost) -> None:
+    await workspace.channel(min_gap=HALF, window_mode="windowed", posting_window=OFFICE)
+    picture = [{"type": "image", "url": "https://e.org/a.png"}]
+    await workspace.push(post("with a picture", clock(20), media=picture))
+    assert len(await warnings(workspace, "at the opening", clock(9, 10, day=2))) == 1
+    assert len((await workspace.push(post("another", clock(9, 20, day=2), media=picture)))["warnings"]) == 1
+
+
+async def test_a_retry_counts_at_the_end_of_its_pause(workspace: Autopost) -> None:
+    await workspace.channel(min_gap=HALF)
+    await workspace.push("fails")
+    (row,) = await workspace.take()
+    await workspace.retry(row["delivery_id"], {"code": "500"}, row["lease"], at=clock(14))
+    for at, said in ((clock(13, 10), 0), (clock(13, 45), 1), (clock(14, 31), 0)):
+        assert len(await warnings(workspace, f"at {at}", at)) == said
+
+
+async def test_only_the_first_conflicts_are_told_when_that_is_asked(workspace: Autopost) -> None:
+    await workspace.channel(min_gap=HALF)
+    for minute in (0, 10, 20):
+        await push_at(workspace, f"at {minute}", clock(15, minute))
+    found = await workspace.sql(
+        "select * from autopost.schedule_conflicts(%s, null, %s, p_limit => 1)", workspace.workspace, workspace.now
+    )
+    assert [row["second_at"] for row in found] == [clock(15, 10)]
+
+
+async def test_a_warning_that_breaks_stops_no_post(autopost: Autopost) -> None:
+    await autopost.channel(min_gap=HALF)
+    await autopost.sql(
+        "create or replace function autopost.gap_in_words(p_apart interval, p_minimum interval) returns text"
+        " language sql as $$ select (1 / (extract(day from p_apart) * 0))::text $$"
+    )
+    await autopost.push("one")
+    answer = await autopost.push("two")
+    assert (answer["enqueued"], answer["warnings"]) == (1, [])
+
+
+@pytest.mark.parametrize("when", ["at once", "later"])
+async def test_the_warning_of_a_push_costs_the_same_however_many_wait(autopost: Autopost, when: str) -> None:
+    """Pages, not seconds: with 20 posts in front of it and with 5,000."""
+    await autopost.channel(min_gap=HALF, window_mode="windowed", posting_window=OFFICE)
+    at = None if when == "at once" else clock(17, day=3)
+    await autopost.push("the first")
+    few = await _pages_of_a_push(autopost, "few", 20, at)
+    many = await _pages_of_a_push(autopost, "many", 5000, at)
+    assert many <= few + 150, (few, many)
+
+
+async def _pages_of_a_push(autopost: Autopost, text: str, waiting: int, at: datetime | None) -> int:
+    await autopost.sql(
+        "insert into autopost.deliveries (workspace_id, delivery_id, message_id, channel_id, content_hash, not_before)"
+        " select 'w', core.nth_uuid(b.base, n), m.message_id, 'c1', %s || n, %s + n * interval '1 minute'"
+        " from generate_series(1, %s::int) n, (select core.uuid7(now()) as base offset 0) b,"
+        " (select message_id from autopost.messages limit 1) m", text, autopost.now, waiting,
+    )  # fmt: skip
+    await autopost.sql("vacuum analyze autopost.deliveries")
+    for n in range(7):  # the first calls plan
+        await autopost.push(post(f"{text} {n}", at))
+    plan = await autopost.sql(
+        "explain (analyze, buffers, format json)"
+        " select * from autopost.enqueue_messages_and_deliveries('w', null, 'webhook_push', %s, %s)",
+        Jsonb(post(text, at)), autopost.now,
+    )  # fmt: skip
+    top = plan[0]["QUERY PLAN"][0]["Plan"]
+    return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
+
+
+async def test_what_is_pulled_is_not_warned_of(workspace: Autopost) -> None:
+    await workspace.channel(min_gap=HALF)
+    await workspace.push("one")
+    rows = await workspace.sql(
+        "select * from autopost.enqueue_batch(%s, null, 'pull', array[%s::jsonb], %s)",
+        workspace.workspace, Jsonb(post("two")), workspace.now,
+    )  # fmt: skip
+    assert [(row["enqueued"], row["warnings"]) for row in rows] == [(1, [])]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from crowd import Crowd, until
-from platforms import Platform
+from platforms import Door, Platform, taken
 
+from vestnik.adapters.contract import Channel, Sent
 from vestnik.autopost.dispatcher import Dispatcher
 from vestnik.autopost.housekeeping import sweep
 from vestnik.autopost.sender import Result
@@ -121,6 +122,33 @@ async def test_a_lock_in_one_workspace_holds_up_the_results_of_no_other(
         async with asyncio.timeout(10):
             await running
     assert await aaa.statuses() == {"failed_permanent": 1}
+
+
+async def test_what_hangs_in_one_workspace_does_not_take_the_last_place(
+    autopost: Any, pool: Pool, database: str
+) -> None:
+    autopost.now = datetime.now(UTC)
+    aaa, bbb = await neighbours(autopost)
+    for n in range(30):
+        await aaa.channel(f"another {n}")
+    await aaa.push("to all of them")
+    door = Door()
+
+    async def answer(channel: Channel) -> Sent:
+        return await (taken if channel.workspace_id == "bbb" else door)(channel)
+
+    platform = Platform(answer=answer)
+    dispatcher = Dispatcher(database, pool, {"telegram": platform}, concurrency=8)
+    running = asyncio.create_task(dispatcher.run())
+    await platform.until(7)
+    for n in range(3):
+        await bbb.push(f"urgent {n}")
+    query = "select 1 from autopost.deliveries where workspace_id = 'bbb' and status = 'sent' having count(*) = 4"
+    await until(pool, query)
+    assert await aaa.statuses() == {"sending": 6, "queued": 26}, "a quarter of the places is not theirs"
+    dispatcher.stop()
+    door.opened.set()
+    await running
 
 
 async def test_a_lock_in_one_workspace_takes_the_turn_of_no_other(autopost: Any, crowd: Crowd, database: str) -> None:

@@ -349,3 +349,25 @@ async def test_a_post_moved_while_its_picture_is_fetched_goes_at_the_new_moment(
     assert await begins_at(workspace, clock(14)) == []
     assert await arrive(workspace, message) == 1
     await goes_exactly_at(workspace, clock(15), "with a picture")
+
+
+# What waits
+
+
+async def test_the_first_of_what_waits_come_from_the_index_however_many_wait(autopost: Autopost) -> None:
+    """Pages, not seconds: 10 of 5,000 in a channel that is closed."""
+    await autopost.channel(window_mode="windowed", posting_window=NIGHT)
+    await autopost.push("overdue")
+    await autopost.sql(
+        "insert into autopost.deliveries (workspace_id, delivery_id, message_id, channel_id, content_hash, not_before)"
+        " select 'w', core.nth_uuid(b.base, n), m.message_id, 'c1', n::text, %s + n * interval '1 second'"
+        " from generate_series(-2500, 2500) n, (select core.uuid7(now()) as base offset 0) b, autopost.messages m",
+        autopost.now,
+    )
+    await autopost.sql("vacuum analyze autopost.deliveries")
+    query = "select * from autopost.planned_deliveries('w', null, 10, %s)"
+    rows = await autopost.sql(query, autopost.now)
+    assert [row["goes_at"] for row in rows] == [clock(22)] * 10
+    plan = await autopost.sql(f"explain (analyze, buffers, format json) {query}", autopost.now)
+    top = plan[0]["QUERY PLAN"][0]["Plan"]
+    assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 100

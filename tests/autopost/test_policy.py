@@ -82,6 +82,18 @@ async def tries_until_dead(workspace: Autopost) -> int:
     return tries
 
 
+async def times_asked_for_a_file(workspace: Autopost) -> int:
+    """Up to 20, a second apart, but that the last of them count as tries."""
+    await workspace.policy(max_attempts=1, not_ready_backoff_max="2 seconds")
+    row = await under_way(workspace)
+    for n in range(1, 20):
+        if await workspace.retry(row["delivery_id"], NOT_READY, row["lease"]) == "dead":
+            return n
+        workspace.wait(seconds=2)
+        (row,) = await workspace.take()
+    return 20
+
+
 async def pause(workspace: Autopost) -> timedelta:
     row = await under_way(workspace)
     await workspace.fail(row["delivery_id"], FORBIDDEN, row["lease"])
@@ -158,6 +170,7 @@ EFFECTS: dict[str, tuple[Look, Any, Any, Any]] = {
     "backoff_max": (waits, [2, 4, 8, 16], "5 seconds", [2, 4, 5, 5]),
     "not_ready_backoff": (lambda w: waits(w, NOT_READY), [1, 2, 3, 4], "2 seconds", [2, 4, 5, 5]),
     "not_ready_backoff_max": (lambda w: waits(w, NOT_READY), [1, 2, 3, 4], "2 seconds", [1, 2, 2, 2]),
+    "not_ready_patience": (times_asked_for_a_file, 20, "10 seconds", 6),
     "pause_on_permanent_for": (pause, timedelta(hours=1), "6 hours", timedelta(hours=6)),
     "disable_after_permanent_streak": (refusals_until_disabled, 3, 2, 2),
     "platform_cooldown_for": (cooldown, timedelta(minutes=5), "1 minute", timedelta(minutes=1)),
@@ -236,7 +249,7 @@ async def test_a_duration_beyond_all_dates_or_before_now_can_neither_be_stored_n
 
 def test_what_is_too_long_is_told_in_days() -> None:
     declared = {"workspaces": [{"id": "w", "policy": {"pause_on_permanent_for": "400d"}}]}
-    with pytest.raises(ConfigError, match="pause_on_permanent_for: Input should be less than or equal to 365 d$"):
+    with pytest.raises(ConfigError, match="pause_on_permanent_for: must be less than or equal to 365 d$"):
         read_declaration(declared)
 
 

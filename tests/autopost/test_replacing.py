@@ -61,9 +61,8 @@ async def test_the_old_tags_count_unless_new_ones_are_named(workspace: Autopost)
     message = await push_at(workspace, "old", clock(15), tags=["news"])
     done = await replace(workspace, message, {"text": "new"})
     assert (done["enqueued"], done["warnings"]) == (1, [])
-    done = await replace(workspace, done["message_id"], {"text": "newer", "tags": ["sport"]})
-    assert done["enqueued"] == 0
-    assert done["warnings"] == ["not for news: its route_filter wants one of news, and the post has sport"]
+    await refused(workspace, "VP001", replace(workspace, done["message_id"], {"text": "newer", "tags": ["sport"]}))
+    await goes_exactly_at(workspace, clock(15), "new")
 
 
 async def test_only_the_channels_that_it_names_get_the_new_post(workspace: Autopost) -> None:
@@ -127,12 +126,60 @@ async def test_nothing_is_replaced_where_nothing_waits(workspace: Autopost) -> N
     )
 
 
-async def test_a_channel_that_cannot_take_the_new_text_gets_neither_and_says_so(workspace: Autopost) -> None:
+async def test_a_channel_that_cannot_take_the_new_text_keeps_the_old_and_says_why(workspace: Autopost) -> None:
+    await workspace.channel("max", platform="max")
+    await workspace.channel("telegram")
+    await workspace.channel("other", route_filter={"exclude": ["vip"]})
+    message = await push_at(workspace, "old", clock(15))
+    text = "x" * 4050
+    done = await replace(workspace, message, {"text": text, "tags": ["vip"]})
+    assert (done["enqueued"], done["failed"], done["too_late"]) == (1, 0, [])
+    assert done["kept"] == {
+        "max": "text is too long: 4050 of 4000 characters", "other": "its route_filter excludes vip",
+    }  # fmt: skip
+    assert [event["channel_id"] for event in await workspace.events("cancelled")] == ["telegram"]
+    assert sorted(await begins_at(workspace, clock(15))) == ["old", "old", text]
+
+
+async def test_where_no_channel_can_take_the_new_text_nothing_changes(workspace: Autopost) -> None:
     await workspace.channel()
     message = await push_at(workspace, "old", clock(15))
-    done = await replace(workspace, message, {"text": "x" * 5000})
-    assert (done["enqueued"], done["failed"]) == (0, 1)
-    assert await begins_at(workspace, clock(15)) == []
+    await push_at(workspace, "there already", clock(16))
+    before = await workspace.deliveries(), await workspace.events()
+    await refused(workspace, "VP001", replace(workspace, message, {"text": "x" * 5000}))
+    with pytest.raises(Exception, match="stays in c1: the same post is on its way into this channel"):
+        await replace(workspace, message, {"text": "there already"})
+    assert (await workspace.deliveries(), await workspace.events()) == before
+    await goes_exactly_at(workspace, clock(15), "old")
+
+
+async def test_what_was_sent_here_before_does_not_take_the_place_of_what_waits(workspace: Autopost) -> None:
+    await workspace.channel("c1")
+    await workspace.channel("c2", route_filter={"exclude": ["c1 only"]})
+    await push_at(workspace, "shown", tags=["c1 only"])
+    (row,) = await workspace.take()
+    await workspace.sent(row["delivery_id"], row["lease"])
+    workspace.wait(seconds=1)
+    message = await push_at(workspace, "old", clock(15))
+    with pytest.raises(Exception, match="stays in c1: the same post went into this channel within its dedup window"):
+        await replace(workspace, message, {"text": "shown", "channels": ["c1"]})
+    assert len(await begins_at(workspace, clock(15))) == 2
+
+
+async def test_a_series_that_is_shown_in_part_is_not_replaced(workspace: Autopost) -> None:
+    await workspace.channel("c1")
+    await workspace.channel("c2", window_mode="windowed", posting_window={"daily": [["20:00", "21:00"]]})
+    message = await push_at(workspace, "old")
+    (row,) = await workspace.take()
+    await workspace.sql(
+        "select autopost.record_progress(%s, %s, %s::integer, 1, '{m1}', '{0}', null, %s)",
+        workspace.workspace, row["delivery_id"], row["lease"], workspace.now,
+    )  # fmt: skip
+    await workspace.retry(row["delivery_id"], {"code": "500"}, row["lease"], at=clock(13))
+    done = await replace(workspace, message, {"text": "new"})
+    assert (done["enqueued"], done["too_late"], done["kept"]) == (1, ["c1"], {})
+    await goes_exactly_at(workspace, clock(13), "old")
+    await refused(workspace, "VN001", replace(workspace, message, {"text": "newer"}))
 
 
 async def test_the_old_moment_stands_behind_the_new_picture(workspace: Autopost) -> None:

@@ -119,6 +119,31 @@ async def test_channels_of_another_workspace_are_never_chosen(workspace: Autopos
     assert (named["enqueued"], named["warnings"]) == (0, ["no such channel: theirs"])
 
 
+async def test_a_post_that_nobody_gets_says_why(workspace: Autopost) -> None:
+    assert (await workspace.push("a"))["warnings"] == ["no channel wants it: the workspace has none"]
+    await workspace.channel("off", enabled=False)
+    await workspace.channel("picky", route_filter={"include_any": ["sale"]})
+    await workspace.channel("choosy", route_filter={"exclude": ["dull"]})
+    picky = "picky: its route_filter wants one of sale, and the post has dull"
+    assert (await workspace.push({"text": "b", "tags": ["dull"]}))["warnings"] == [
+        f"no channel wants it: choosy: its route_filter excludes dull; off: the channel is disabled; {picky}"
+    ]
+    named = await workspace.push({"text": "c", "tags": ["dull"], "channels": ["picky", "nowhere"]})
+    assert named["warnings"] == ["no such channel: nowhere", f"no channel wants it: {picky}"]
+    nobody = await workspace.push({"text": "d", "channels": []})
+    assert nobody["warnings"] == ["no channel wants it: the post names none"]
+    assert (await workspace.push("e"))["warnings"] == [], "one wants it"
+    assert (await workspace.push("e"))["warnings"] == [], "one had it"
+
+
+async def test_of_many_channels_that_do_not_want_it_only_the_first_are_named(workspace: Autopost) -> None:
+    for n in range(15):
+        await workspace.channel(f"c{n:02}", enabled=False)
+    (warning,) = (await workspace.push("a"))["warnings"]
+    assert warning.startswith("no channel wants it: c00: the channel is disabled; ")
+    assert warning.endswith("; c02: the channel is disabled; and 12 more")
+
+
 @pytest.mark.parametrize(
     "route_filter",
     [

@@ -16,11 +16,13 @@ from vestnik.db.embedded import EmbeddedServer
 from vestnik.db.embedded.place import ROLE
 from vestnik.db.pool import Pool, call, make_pool
 from vestnik.db.schema_files import read_functions
+from vestnik.errors import NotFound
 
 pytestmark = pytest.mark.pg16
 
 SCHEMAS = ["autopost", "core", "ops"]
-NEVER_CALLED = {"autopost.forbid_move"}  # a trigger, which is not counted
+# A trigger, and one that always raises: neither is counted.
+NEVER_CALLED = {"autopost.forbid_move", "autopost.refuse_replacement"}
 
 
 async def test_every_body_stands_without_a_search_path(db: AsyncConnection[DictRow]) -> None:
@@ -126,6 +128,12 @@ async def plan_and_withdraw(pool: Pool) -> None:
             "select * from autopost.replace_message('w', 'me', %s, %s)",
             (row["message_id"], f'{{"text": "not {day}"}}'),
         )
+    with pytest.raises(NotFound):
+        await call(
+            pool,
+            "select * from autopost.replace_message('w', 'me', %s, %s)",
+            (row["message_id"], '{"text": "it was replaced before"}'),
+        )
     await call(
         pool,
         "select * from autopost.schedule_conflicts('w'), autopost.cancel_deliveries('w', 'me', 'why', %s)",
@@ -179,7 +187,7 @@ async def wait_for_files(pool: Pool) -> None:
     (row,) = await call(pool, "select delivery_id from autopost.deliveries limit 1")
     await call(
         pool,
-        "select autopost.extend_sending('w', %s, 1), autopost.record_progress('w', %s, 1, '{m}', '{0}')",
+        "select autopost.extend_sending('w', %s, 1), autopost.record_progress('w', %s, 1, 1, '{m}', '{0}')",
         (row["delivery_id"],) * 2,
     )
 

@@ -17,7 +17,7 @@ from vestnik.adapters.contract import Channel, SendMeta, Sent
 from vestnik.autopost.dispatcher import Dispatcher
 from vestnik.autopost.pulse import Pulse, pulse_of
 from vestnik.autopost.verbs import publish
-from vestnik.db.pool import Pool
+from vestnik.db.pool import Pool, make_pool
 
 
 class Attentive(Platform):
@@ -119,7 +119,40 @@ async def test_who_has_lost_the_lease_stops(autopost: Any, pool: Pool) -> None:
             await pulse.beat()
     with pytest.raises(Exception, match="somebody else's now"):
         async with pulse_of(pool, "w", row | {"delivery_id": uuid4()}, 10) as pulse:
-            await pulse.acknowledged(["1"], [0])
+            await pulse.acknowledged(1, ["1"], [0])
+    with pytest.raises(Exception, match="somebody else's now"):
+        async with pulse_of(pool, "w", row | {"lease": 7}, 10) as pulse:
+            await pulse.acknowledged(1, ["1"], [0])
+    assert "series_progress" not in (await autopost.delivery(row["delivery_id"]))["render_meta"]
+
+
+async def test_who_waits_for_its_turn_stays_alive(autopost: Any, pool: Pool) -> None:
+    """However long it has to wait, and however short its deadline is."""
+    row = await alive(autopost)
+    async with pulse_of(pool, "w", row, 0.1) as pulse:
+        earlier(pulse, LEASE)
+        await pulse.rest(0.3)
+    assert (await autopost.delivery(row["delivery_id"]))["sending_started_at"] != autopost.now
+
+
+async def test_who_loses_its_lease_while_it_waits_stops(autopost: Any, pool: Pool) -> None:
+    row = await alive(autopost)
+    with pytest.raises(Exception, match="somebody else's now"):
+        async with pulse_of(pool, "w", row | {"lease": 7}, 0.1) as pulse:
+            earlier(pulse, LEASE)
+            await pulse.rest(3600)
+
+
+async def test_a_database_that_stays_away_is_asked_until_the_lease_ends(
+    autopost: Any, pool: Pool, database: str
+) -> None:
+    row = await alive(autopost) | {"lease_seconds": 1.0}
+    away = make_pool(database)
+    await away.open()
+    await away.close()
+    with pytest.raises(TimeoutError):
+        async with pulse_of(away, "w", row, 0.5) as pulse:
+            await pulse.acknowledged(1, ["1"], [0])
 
 
 def earlier(pulse: Pulse, seconds: float) -> None:

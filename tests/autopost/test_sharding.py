@@ -50,6 +50,7 @@ OTHER_FIRST_ARGUMENT = {
     "autopost.punish_channel": "its first argument is a row of the workspace",
     "autopost.note_delivery": "its first argument is a row of the workspace",
     "autopost.must_hold": "its first argument is a row of the workspace",
+    "autopost.patience_of": "its first argument is a row of the workspace",
     "autopost.goes_at": "its first arguments are rows of the workspace",
     "autopost.shut_window_opens": "its first argument is a row of the workspace",
 } | dict.fromkeys(

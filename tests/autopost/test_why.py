@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
+from answers import FORBIDDEN, fails
 from psycopg.types.json import Jsonb
 
 if TYPE_CHECKING:
@@ -339,3 +340,41 @@ async def test_the_earliest_moment_is_the_moment_at_which_it_can_go(workspace: A
         assert await workspace.take() == []
     workspace.now = earliest
     assert len(await workspace.take()) == 1
+
+
+async def test_a_channel_that_was_refused_says_what_the_platform_said(workspace: Autopost) -> None:
+    await workspace.policy(disable_after_permanent_streak=2)
+    await queued(workspace)
+    await workspace.push("second")
+    for gate_, detail in (
+        ("paused", "channel c1 is paused: bot was kicked"),
+        ("disabled", "channel c1 is disabled: bot was kicked; enabled: true in its declaration brings it back"),
+    ):
+        (row,) = await workspace.take()
+        await fails(workspace, row, FORBIDDEN)
+        await workspace.push(f"waits for {gate_}")
+        waiting = "select delivery_id from autopost.deliveries where workspace_id = %s and status = 'queued' limit 1"
+        answer = await why(workspace, await workspace.value(waiting, workspace.workspace))
+        assert (answer["gate"], answer["detail"]) == (gate_, detail)
+        workspace.wait(hours=1)
+
+
+async def test_a_pause_that_the_platform_did_not_cause_does_not_quote_it(workspace: Autopost) -> None:
+    await queued(workspace)
+    (row,) = await workspace.take()
+    await fails(workspace, row, FORBIDDEN)
+    workspace.wait(hours=1)
+    await workspace.push("next")
+    (row,) = await workspace.take()
+    await workspace.sent(row["delivery_id"], row["lease"])
+    await set_channel(workspace, paused_until=workspace.now + timedelta(hours=1))
+    await workspace.push("waits")
+    waiting = "select delivery_id from autopost.deliveries where workspace_id = %s and status = 'queued'"
+    delivery_id = await workspace.value(waiting, workspace.workspace)
+    assert (await why(workspace, delivery_id))["detail"] == "channel c1 is paused"
+    await workspace.sql(
+        "insert into autopost.events (workspace_id, id, channel_id, ts, action, meta)"
+        " values (%s, %s, 'c1', %s, 'channel_paused', %s)",
+        workspace.workspace, uuid4(), workspace.now, Jsonb({"operator": "ana", "reason": "moving house"}),
+    )  # fmt: skip
+    assert (await why(workspace, delivery_id))["detail"] == "channel c1 is paused: moving house, by ana"

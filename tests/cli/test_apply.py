@@ -74,6 +74,14 @@ def test_everything_that_is_declared_is_made_and_a_second_time_changes_nothing(c
     assert stored(cli, "select every::text, payload from ops.schedules") == [("00:15:00", {"source_id": "blog"})]
 
 
+def test_a_name_is_filled_in_from_the_file_of_settings_too(cli: Cli) -> None:
+    cli.write(".env", "SHOP=Of the file\n")
+    cli.ok("apply", cli.write("shop.yml", SHOP))
+    assert stored(cli, "select defaults from autopost.templates") == [({"shop": "Of the file"},)]
+    assert "+ template shop/frame" not in apply(cli, SHOP)
+    assert stored(cli, "select defaults from autopost.templates order by version desc")[0] == ({"shop": "Our shop"},)
+
+
 def test_a_dry_run_shows_the_same_and_makes_nothing(cli: Cli) -> None:
     dry = apply(cli, SHOP, "--dry-run")
     assert everything(cli) == [[]] * 7
@@ -114,7 +122,7 @@ def test_what_changes_is_shown_and_what_is_left_out_stays(cli: Cli) -> None:
         ("url_allowed", "sometimes", "workspaces.shop.policy.upload_policy.image"),
         ("2000000000", "-1", "workspaces.shop.policy.media_max_bytes.telegram.video"),
         ("{image: url_allowed}", "null", "upload_policy cannot be null; leave it out to keep what is there"),
-        ("${SHOP}", "${SHOPS}", "${SHOPS}, which is not in the environment"),
+        ("${SHOP}", "${SHOPS}", "${SHOPS}, which is neither in the environment nor in .env"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_by_its_place_before_anything_is_written(

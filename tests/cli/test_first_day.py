@@ -81,7 +81,7 @@ def test_a_changed_declaration_shows_what_changes(cli: Cli) -> None:
         (
             "workspaces: [{id: w, channels: [{id: a, platform: telegram, target: '1', auth_ref: b},"
             " {id: c, platform: telegram, target: '1', auth_ref: b}]}]",
-            "one destination",
+            "channels a and c both lead to 1 on telegram",
         ),
         (
             "workspaces: [{id: w, channels: [{id: a, platform: telegram, target: '1', auth_ref: b,"
@@ -146,8 +146,12 @@ def test_up_answers_and_ends_when_told(cli: Cli) -> None:
         )
         with urllib.request.urlopen(request, timeout=10) as response:
             assert response.status == 202
-        taken = cli.refused("run", "api", VESTNIK_HTTP_PORT=url.rsplit(":", 1)[1])
-        assert "cannot listen" in taken
+        port = url.rsplit(":", 1)[1]
+        for command in (["run", "api"], ["up"]):
+            assert cli.refused(*command, VESTNIK_HTTP_PORT=port).splitlines() == [
+                f"vestnik: the API cannot listen on 127.0.0.1:{port}: Address already in use",
+                "  try: is another Vestnik running? Choose another VESTNIK_HTTP_PORT",
+            ]
     finally:
         os.kill(process.pid, signal.SIGTERM)
         process.communicate(timeout=60)

@@ -136,6 +136,15 @@ def test_conflicts_are_shown_together_for_channels_that_share_them(shop: Cli) ->
         "forum, max-news, news: 0:10:00 apart, at least 0:30:00\n"
         f"  2099-01-31 06:00:00 UTC  message {one}\n  2099-01-31 06:10:00 UTC  message {other}\n"
     )
+    assert "more; these are the first 2." in shop.ok("conflicts", "shop", "--gap", "30", "--limit", "2")
+
+
+def test_a_channel_that_would_not_get_the_new_post_keeps_the_old_one(shop: Cli) -> None:
+    message = push(shop)
+    said = shop.ok("replace", message, "x" * 4050)
+    assert "2 queued" in said and "max-news keeps the old post: text is too long: 4050 of 4000 characters" in said
+    refusal = shop.refused("replace", message, "x" * 5000)
+    assert "the old post stays in max-news: text is too long" in refusal
 
 
 def test_mistakes_are_one_clear_line(shop: Cli) -> None:

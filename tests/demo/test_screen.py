@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from vestnik.demo.acts import ACTS
+from vestnik.demo.play import farewell
 from vestnik.demo.screen import LONGEST_NOTE, ROOM_FOR_TIMES, Screen
 
 TITLES = [act.title for act in ACTS]
@@ -82,3 +84,17 @@ def test_the_exit_code(fates: list[bool], code: int) -> None:
         screen.begin(n)
         screen.end(n, passed=passed, note="")
     assert screen.verdict() == code
+
+
+def test_the_farewell_names_commands_as_they_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for called, typed in ((".venv/bin/vestnik", ".venv/bin/vestnik"), ("/x/vestnik/__main__.py", "python -m vestnik")):
+        monkeypatch.setattr("sys.argv", [called, "demo"])
+        said = farewell().splitlines()
+        assert [line.split("  ")[1] for line in said[1:]] == [
+            f"{typed} {command}" for command in ("migrate", "apply shop.yml", "up", "demo")
+        ]
+
+    (tmp_path / "vestnik").touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "vestnik"), "demo"])
+    assert "  vestnik migrate " in farewell()

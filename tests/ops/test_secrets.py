@@ -82,14 +82,15 @@ async def test_of_many_credentials_those_that_cannot_be_read_are_named(pool: Poo
     assert str(refusal.value) == "encrypted with another key: w/telegram/b, w/telegram/d"
 
 
-async def test_one_that_cannot_be_read_can_be_stored_again(pool: Pool, tmp_path: Path) -> None:
-    """As the hint of the refusal says."""
+async def test_what_was_encrypted_with_another_key_is_not_replaced(pool: Pool, tmp_path: Path) -> None:
+    """Only when it was taken away, as the hint says: the key of those who run would not be ours."""
     await call(pool, "insert into core.workspaces (workspace_id, name) values ('w', 'W')")
     ours, theirs = (Credentials(pool, SecretBox.open(tmp_path, key)) for key in ("one", "two"))
     async with pool.connection() as connection:
         await theirs.store(connection, "w", "telegram", "bot", "token")
         with pytest.raises(ConfigError, match="another key"):
-            await ours.resolve("w", "telegram", "bot")
+            await ours.store(connection, "w", "telegram", "bot", "token")
+        assert await theirs.resolve("w", "telegram", "bot") == "token"
+        await connection.execute("delete from core.credential_bindings")
         assert await ours.store(connection, "w", "telegram", "bot", "token")
-    assert await ours.resolve("w", "telegram", "bot") == "token"
     await ours.verify()

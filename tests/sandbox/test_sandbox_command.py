@@ -31,9 +31,13 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 def test_it_runs_until_it_is_told_to_stop(number: signal.Signals) -> None:
     with start("--port", "0", "--lenient") as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline().strip() for _ in range(5)]
+        lines = [process.stdout.readline().strip() for _ in range(6)]
         url = lines[0].removeprefix("Sandbox: ").rstrip("/")
-        assert lines[3:5] == [f"VESTNIK_TELEGRAM_API_URL={url}/telegram", f"VESTNIK_MAX_API_URL={url}/max"]
+        assert lines[3:6] == [
+            f"VESTNIK_TELEGRAM_API_URL={url}/telegram",
+            f"VESTNIK_MAX_API_URL={url}/max",
+            "VESTNIK_FETCH_ALLOW=127.0.0.1",
+        ]
         with urllib.request.urlopen(f"{url}/telegram/bot1:A/getMe", timeout=30) as answer:
             assert answer.status == 200
         process.send_signal(number)

@@ -1,6 +1,6 @@
 """The adapter contract: the only way out of Vestnik.
 
-A platform is one object with two verbs. It gets everything as arguments, keeps nothing of a delivery between
+A platform is one object with a plan and two verbs. It gets everything as arguments, keeps nothing of a delivery between
 calls, and says what went wrong as a ``SendError`` in the normalised form that the delivery engine understands.
 """
 
@@ -94,6 +94,9 @@ class Series(Protocol):
     @property
     def message_ids(self) -> Sequence[str]:
         """What the platform called what it acknowledged."""
+
+    async def turn(self) -> None:
+        """Returns when the next call may be made: those of one delivery keep the rate of their channel, too."""
 
     async def acknowledge(self, message_ids: Sequence[str], items: Sequence[int]) -> None:
         """The next call of the plan was acknowledged; ``items`` are the places of its media. Raises SendError when the
@@ -209,7 +212,8 @@ stored cannot be read, and anything else when it cannot be had now."""
 
 @dataclass(frozen=True, slots=True)
 class AdapterContext:
-    """What an adapter is made from. ``base_urls`` and ``ca_files`` are keyed by platform."""
+    """What an adapter is made from. ``base_urls`` and ``ca_files`` are keyed by platform, and hold what the settings
+    ``VESTNIK_<PLATFORM>_API_URL`` and ``VESTNIK_<PLATFORM>_CA_FILE`` say: nothing, where they say nothing."""
 
     secret: ResolveSecret
     base_urls: Mapping[str, str]

@@ -186,9 +186,13 @@ def _base_url(platform: str, context: AdapterContext) -> str:
     if not usable:
         raise ConfigError(
             f"the base URL of platform {platform!r} is not an http(s) address",
-            hint=f"set VESTNIK_{platform.upper()}_API_URL to something like https://api.example.org",
+            hint=f"set VESTNIK_{_variable(platform)}_API_URL to something like https://api.example.org",
         )
     return base
+
+
+def _variable(platform: str) -> str:
+    return platform.upper().replace("-", "_")
 
 
 def _trust(platform: str, context: AdapterContext) -> ssl.SSLContext:
@@ -201,7 +205,7 @@ def _trust(platform: str, context: AdapterContext) -> ssl.SSLContext:
         except OSError as e:  # ssl.SSLError is one too
             raise ConfigError(
                 f"the CA file of platform {platform!r} cannot be used: {extra}: {e.strerror or e}",
-                hint=f"VESTNIK_{platform.upper()}_CA_FILE must name a PEM file with a root certificate",
+                hint=f"VESTNIK_{_variable(platform)}_CA_FILE must name a PEM file with a root certificate",
             ) from e
     return trust
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
-from vestnik.adapters.contract import Adapter, AdapterContext
+from vestnik.adapters.contract import Adapter, AdapterContext, Depot, ResolveSecret
 from vestnik.errors import ConfigError
+from vestnik.settings import Settings
 
 GROUP = "vestnik.adapters"
 
@@ -26,6 +27,20 @@ def available() -> dict[str, EntryPoint]:
                 hint="uninstall one of them",
             )
     return dict(sorted(found.items()))
+
+
+def load_configured(settings: Settings, secret: ResolveSecret, depot: Depot | None = None) -> dict[str, Adapter]:
+    """All that are installed, as the settings say."""
+    platforms = available()
+    context = AdapterContext(
+        secret=secret,
+        base_urls=settings.base_urls(platforms),
+        ca_files=settings.ca_files(platforms),
+        timeout=settings.http_timeout,
+        connections=settings.send_concurrency,
+        depot=depot,
+    )
+    return load(context, platforms)
 
 
 def load(context: AdapterContext, platforms: Iterable[str] | None = None) -> dict[str, Adapter]:

@@ -21,15 +21,17 @@ class Made:
 
 async def make(plan: Sequence[Call], meta: SendMeta, call: Callable[[Call], Awaitable[Made]]) -> Sent:
     """An error in the middle is raised as it is: what came before it has been acknowledged."""
-    series = meta.series if len(plan) > 1 else None
+    series = meta.series
     done = series.done if series is not None else 0
     message_ids = list(series.message_ids) if series is not None else []
     raw: Mapping[str, Any] = {}
     for each in plan[done:]:
+        if series is not None:
+            await series.turn()
         made = await call(each)
         raw = raw or made.raw
         message_ids += made.message_ids
-        if series is not None:
+        if series is not None and len(plan) > 1:
             await series.acknowledge(made.message_ids, each.items)
     if len(message_ids) > 1:
         raw = {**raw, "message_ids": message_ids[:MOST_IDS]}

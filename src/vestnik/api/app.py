@@ -7,12 +7,13 @@ from typing import Any
 
 import psycopg
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from psycopg_pool import PoolTimeout
 
 from vestnik import __version__
 from vestnik.adapters.contract import Adapter
 from vestnik.api import problems, workspace
+from vestnik.api.docs_page import docs_page
 from vestnik.api.payload_schema import payload_schemas
 from vestnik.api.planning import planning_routes
 from vestnik.api.push import Doorstep, push_routes
@@ -21,6 +22,11 @@ from vestnik.autopost.intake import Intake
 from vestnik.autopost.media.blobs import BlobStore
 from vestnik.autopost.sources.pull import Puller
 from vestnik.db.pool import Pool, call
+
+_NOTHING_FROM_ELSEWHERE = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 def create_app(
@@ -37,7 +43,7 @@ def create_app(
         title="Vestnik",
         version=__version__,
         description="Publish once, arrive in every channel.",
-        docs_url="/docs",
+        docs_url=None,  # the framework's own page fetches its parts from elsewhere
         redoc_url=None,
     )
     app.state.pool = pool
@@ -57,6 +63,15 @@ def create_app(
         return JSONResponse({"status": "ok", "database": "ok", "version": __version__})
 
     _describe_by_hand(app)
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> Response:
+        return RedirectResponse("/docs")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(docs_page(app.openapi()), headers=_NOTHING_FROM_ELSEWHERE)
+
     return app
 
 

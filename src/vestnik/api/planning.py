@@ -17,13 +17,14 @@ from vestnik.api.planning_schema import (
     Cancel,
     Cancelled,
     Conflict,
+    Conflicts,
     Planned,
     Preview,
     Replaced,
     Reschedule,
     Rescheduled,
 )
-from vestnik.api.workspace import Changing, Database, Workspace
+from vestnik.api.workspace import READ_ONLY, REFUSED, Answers, Changing, Database, Workspace
 from vestnik.autopost import planning
 from vestnik.autopost.payload import screen
 from vestnik.autopost.preview import preview
@@ -35,18 +36,17 @@ _PAYLOAD = {
         "content": {"application/json": {"schema": PAYLOAD}},
     }
 }
-_INVALID: dict[int | str, dict[str, Any]] = {
+_INVALID: Answers = {
     413: {"model": Problem, "description": f"Larger than {LONGEST_BODY} bytes."},
     422: {"model": Problem, "description": "Not a payload: `errors` names every fault, in the words of a push."},
 }
-_GONE: dict[int | str, dict[str, Any]] = {
-    403: {"model": Problem, "description": "A key that may only read."},
+_GONE: Answers = READ_ONLY | {
     404: {"model": Problem, "description": "There is no such message, or nothing of it waits any more."},
 }
 
 
 def planning_routes(adapters: Mapping[str, Adapter]) -> APIRouter:
-    router = APIRouter(prefix="/v1/workspaces/{ws}", tags=["planning"])
+    router = APIRouter(prefix="/v1/workspaces/{ws}", tags=["planning"], responses=REFUSED)
 
     @router.post(
         "/preview", summary="What would each channel show of this post?", openapi_extra=_PAYLOAD, responses=_INVALID
@@ -81,7 +81,8 @@ def planning_routes(adapters: Mapping[str, Adapter]) -> APIRouter:
         responses=_GONE | _INVALID,
     )
     async def replace(request: Request, pool: Database, by: Changing, message_id: UUID) -> Replaced:
-        """In the same channels and at the same moment, with the same tags, unless the payload says otherwise."""
+        """In the same channels and at the same moment, with the same tags, unless the payload says otherwise. A channel that
+        would not get the new post keeps the old one; when no channel would, nothing changes, and `errors` says why."""
         done = await planning.replace(pool, by.workspace_id, message_id, await _payload(request), operator=by.name)
         return Replaced(**done)
 
@@ -103,9 +104,11 @@ def planning_routes(adapters: Mapping[str, Adapter]) -> APIRouter:
         gap_minutes: Annotated[
             float | None, Query(gt=0, le=525600, description="What should lie between two, whatever the channels say.")
         ] = None,
-    ) -> list[Conflict]:
+        limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    ) -> Conflicts:
         gap = timedelta(minutes=gap_minutes) if gap_minutes is not None else None
-        return [Conflict(**row) for row in await planning.conflicts(pool, workspace_id, gap)]
+        found, more = await planning.conflicts(pool, workspace_id, gap, limit=limit)
+        return Conflicts(conflicts=[Conflict(**row) for row in found], more=more)
 
     return router
 

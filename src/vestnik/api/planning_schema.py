@@ -55,7 +55,12 @@ class Replaced(BaseModel):
     routed_by_tags: list[str] | None
     warnings: list[str]
     media_pending: int
-    too_late: list[str] = Field(description="Channels that keep the old post: its send has begun there, or is held.")
+    too_late: list[str] = Field(
+        description="Channels that keep the old post: its send has begun there, it is held, or part of it is shown."
+    )
+    kept: dict[str, str] = Field(
+        description="Channels that keep the old post for they would not get the new one, and why."
+    )
 
 
 class Conflict(BaseModel):
@@ -68,6 +73,11 @@ class Conflict(BaseModel):
     second_at: datetime
     gap: timedelta
     minimum: timedelta
+
+
+class Conflicts(BaseModel):
+    conflicts: list[Conflict]
+    more: bool = Field(description="There are more than `limit`; these are the first.")
 
 
 class Planned(BaseModel):

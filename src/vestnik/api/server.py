@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from socket import socket
 
 import uvicorn
 from fastapi import FastAPI
@@ -13,28 +14,54 @@ from vestnik.errors import ConfigError
 from vestnik.settings import Settings
 
 
-def http_server(settings: Settings, app: FastAPI) -> HttpServer:
-    return HttpServer(
-        uvicorn.Config(
-            app,
-            host=settings.http_host,
-            port=settings.http_port,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=10,
-            server_header=False,
-        )
+def listen(settings: Settings) -> list[socket.socket]:
+    """On every address of the host. Before anything else begins: who cannot have it has not done any work yet."""
+    host, port = settings.http_host, settings.http_port
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in found:
+            if family == socket.AF_INET6 and sockets and not socket.has_dualstack_ipv6():
+                continue  # the name has an address of a kind that this machine has not
+            taken = sockets[0].getsockname()[1] if sockets else port
+            sockets.append(socket.create_server((str(address[0]), taken), family=family, backlog=2048))
+    except OSError as e:
+        for each in sockets:
+            each.close()
+        raise ConfigError(
+            f"the API cannot listen on {host}:{port}: {str(e.strerror).split(' (')[0]}",
+            hint="is another Vestnik running? Choose another VESTNIK_HTTP_PORT",
+        ) from None
+    return sockets
+
+
+def http_server(settings: Settings, app: FastAPI, sockets: Sequence[socket.socket] | None = None) -> HttpServer:
+    config = uvicorn.Config(
+        app,
+        host=settings.http_host,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=10,
+        server_header=False,
     )
+    return HttpServer(config, list(sockets or listen(settings)))
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, and with an address as soon as it listens."""
+    """uvicorn without its own signal handlers, on sockets that listen already, and with an address as soon as it listens."""
+
+    def __init__(self, config: uvicorn.Config, listening: list[socket.socket]) -> None:
+        super().__init__(config)
+        self._listening = listening
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().serve(sockets or self._listening)
 
     def end(self) -> None:
         self.should_exit = True
@@ -43,18 +70,7 @@ class HttpServer(uvicorn.Server):
         while not self.started:
             if serving.done():
                 serving.result()
-                raise ConfigError(f"the API cannot listen on {self.config.host}:{self.config.port}")
+                raise ConfigError("the API ended before it listened")
             await asyncio.sleep(0.01)
-        port = self.servers[0].sockets[0].getsockname()[1]
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"http://{host}:{port}"
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        except SystemExit:
-            # uvicorn ends the process when the port is taken; the whole service is ours to end, and to explain.
-            raise ConfigError(
-                f"the API cannot listen on {self.config.host}:{self.config.port}",
-                hint="is another Vestnik running? Choose another VESTNIK_HTTP_PORT",
-            ) from None
+        host, port = self.config.host, self._listening[0].getsockname()[1]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

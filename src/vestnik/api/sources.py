@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from vestnik.adapters.contract import Adapter
-from vestnik.api.workspace import Changing, Database, Workspace
+from vestnik.api.workspace import READ_ONLY, REFUSED, Changing, Database, Workspace
 from vestnik.autopost.sources import SourceFailed, verbs
 from vestnik.autopost.sources.pull import Puller
 
@@ -46,7 +46,7 @@ class Asked(BaseModel):
 
 
 def source_routes(adapters: Mapping[str, Adapter], puller: Puller) -> APIRouter:
-    router = APIRouter(prefix="/v1/workspaces/{ws}/sources", tags=["sources"])
+    router = APIRouter(prefix="/v1/workspaces/{ws}/sources", tags=["sources"], responses=REFUSED)
 
     @router.get("", summary="What is read, and how the last run of each ended")
     async def sources(pool: Database, workspace_id: Workspace) -> list[Source]:
@@ -61,7 +61,9 @@ def source_routes(adapters: Mapping[str, Adapter], puller: Puller) -> APIRouter:
     ) -> list[Run]:
         return [Run(**row) for row in await verbs.list_runs(pool, workspace_id, source_id, limit=limit)]
 
-    @router.post("/{source_id}/try", summary="What would the next run take, and where would it go?")
+    @router.post(
+        "/{source_id}/try", summary="What would the next run take, and where would it go?", responses=READ_ONLY
+    )
     async def try_source(
         by: Changing,
         source_id: SourceId,
@@ -76,7 +78,9 @@ def source_routes(adapters: Mapping[str, Adapter], puller: Puller) -> APIRouter:
             failure = HTTPException(502, f"The source could not be read: {e}.")
         raise failure
 
-    @router.post("/{source_id}/run", summary="Read it as soon as a runner is free", status_code=202)
+    @router.post(
+        "/{source_id}/run", summary="Read it as soon as a runner is free", status_code=202, responses=READ_ONLY
+    )
     async def run(pool: Database, by: Changing, source_id: SourceId) -> Asked:
         return Asked(job_id=await verbs.run_soon(pool, by.workspace_id, source_id))
 

@@ -9,11 +9,20 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
+from vestnik.api.payload_schema import Problem
 from vestnik.autopost import verbs
 from vestnik.db.pool import Pool
 from vestnik.ops.access import Key, key_of
 
-router = APIRouter(prefix="/v1/workspaces/{ws}", tags=["workspace"])
+Answers = dict[int | str, dict[str, Any]]
+REFUSED: Answers = {
+    401: {"model": Problem, "description": "No API key, or none that is known."},
+    404: {"model": Problem, "description": "The key is not of this workspace, or there is nothing of this name in it."},
+    422: {"model": Problem, "description": "A parameter is not what it should be; `errors` names each."},
+}
+READ_ONLY: Answers = {403: {"model": Problem, "description": "A key that may only read."}}
+
+router = APIRouter(prefix="/v1/workspaces/{ws}", tags=["workspace"], responses=REFUSED)
 bearer = HTTPBearer(auto_error=False, scheme_name="apiKey", description="An API key of the workspace.")
 
 
@@ -30,9 +39,11 @@ async def _key(
     ws: Annotated[str, Path(description="The workspace that the key belongs to.", max_length=64)],
     key: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Key:
-    known = await key_of(pool, key.credentials) if key else None
-    if known is None:
+    if key is None:
         raise HTTPException(401, "Send an API key: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
+    known = await key_of(pool, key.credentials)
+    if known is None:
+        raise HTTPException(401, "No API key in use is this one.", {"WWW-Authenticate": "Bearer"})
     if known.workspace_id != ws:  # the same answer for somebody else's workspace as for none
         raise HTTPException(404, "There is no such workspace.")
     return known
@@ -44,7 +55,8 @@ async def _workspace(key: Annotated[Key, Depends(_key)]) -> str:
 
 async def _changing(key: Annotated[Key, Depends(_key)]) -> Key:
     if key.access != "full":
-        raise HTTPException(403, "This key may only read; make one with: vestnik apikey create --access full")
+        make = f"vestnik apikey create {key.workspace_id} NAME --access full"
+        raise HTTPException(403, f"This key may only read; make one that may more: {make}")
     return key
 
 

@@ -10,6 +10,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from vestnik.autopost.declaration import Channel, Declaration, Source, Template, Workspace
+from vestnik.autopost.doubts import refuse_shared_destinations, slips
 from vestnik.autopost.rows import Change, Row, endpoint_row, make_true, rows_of, source_row
 from vestnik.autopost.sources.schedule import schedule_source
 from vestnik.autopost.verbs import new_secret
@@ -18,6 +19,7 @@ from vestnik.errors import ConfigError
 from vestnik.ops.secrets.credentials import Credentials
 
 _HOURS = {"window_mode", "posting_window", "timezone"}
+_REMEDIES = {"auth_ref": "another auth_ref", "target_id": "another target", "enabled": "enabled again"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Applied:
     changes: list[Change] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)  # of the endpoints that were made, by their name
     moved: dict[str, int] = field(default_factory=dict)  # waiting posts with another moment, by their channel
+    resumed: dict[str, str] = field(default_factory=dict)  # why a channel is not held back any more
+    warnings: list[str] = field(default_factory=list)
 
 
 class _OnlyLooking(Exception):
@@ -38,11 +42,15 @@ async def apply(pool: Pool, credentials: Credentials, declaration: Declaration, 
         applied.changes.clear()
         applied.secrets.clear()
         applied.moved.clear()
+        applied.resumed.clear()
+        applied.warnings.clear()
         for workspace in declaration.workspaces:
             await _apply_workspace(connection, credentials, workspace, applied)
         if dry_run:
             raise _OnlyLooking
 
+    if any(workspace.credentials for workspace in declaration.workspaces):
+        await credentials.verify()
     try:
         await retrying(pool, work)
     except _OnlyLooking:
@@ -55,10 +63,12 @@ async def apply(pool: Pool, credentials: Credentials, declaration: Declaration, 
 async def _apply_workspace(
     connection: Connection, credentials: Credentials, workspace: Workspace, applied: Applied
 ) -> None:
-    changes = [await _apply_row(connection, row, applied) for row in rows_of(workspace)]
+    await refuse_shared_destinations(connection, workspace)
+    made = [await _apply_row(connection, row, applied) for row in rows_of(workspace)]
+    changes = [change for change in made if change]
     for channel in workspace.channels:
         await _refuse_bad_window(connection, workspace.id, channel)
-    await _follow_new_hours(connection, workspace, [change for change in changes if change], applied)
+    await _follow_new_hours(connection, workspace, changes, applied)
     for template in workspace.templates:
         await _apply_template(connection, workspace.id, template, applied)
     await _refuse_missing_templates(connection, workspace)
@@ -74,6 +84,10 @@ async def _apply_workspace(
         ):
             what = f"credential {workspace.id}/{credential.platform}/{credential.auth_ref}"
             applied.changes.append(Change(what, {}, {"token": "(secret)"}))
+            found = await connection.execute(_NEW_TOKEN, (workspace.id, credential.platform, credential.auth_ref))
+            applied.resumed.update({row["channel"]: "a new token" for row in await found.fetchall()})
+    await _resume_altered(connection, workspace, changes, applied)
+    applied.warnings.extend(await slips(connection, workspace))
 
 
 async def _apply_row(connection: Connection, row: Row, applied: Applied) -> Change | None:
@@ -109,6 +123,28 @@ async def _follow_new_hours(
             row = await found.fetchone()
             if row and row["moved"]:
                 applied.moved[f"{workspace.id}/{channel.id}"] = row["moved"]
+
+
+async def _resume_altered(
+    connection: Connection, workspace: Workspace, changes: list[Change], applied: Applied
+) -> None:
+    """A channel that was refused for what it is now without."""
+    altered = {change.what: change.after for change in changes if change.before}
+    for channel in sorted(workspace.channels, key=lambda channel: channel.id):
+        after = altered.get(f"channel {workspace.id}/{channel.id}", {})
+        if reason := ", ".join(words for column, words in _REMEDIES.items() if column in after):
+            found = await connection.execute(_ALTERED, (workspace.id, reason, [channel.id]))
+            applied.resumed.update({row["channel"]: reason for row in await found.fetchall()})
+
+
+_NEW_TOKEN = """
+select w.id || '/' || f as channel
+from (values (%s)) w (id), autopost.forgive_credential(w.id, 'apply', %s, %s) f
+"""
+_ALTERED = """
+select w.id || '/' || f as channel, pg_notify('vestnik_wake', w.id)
+from (values (%s)) w (id), autopost.forgive_channels(w.id, 'apply', %s, %s, now()) f
+"""
 
 
 async def _apply_template(connection: Connection, workspace_id: str, template: Template, applied: Applied) -> None:
@@ -166,7 +202,7 @@ def _in_words(error: psycopg.IntegrityError) -> str:
         case "channels_route_filter_shape" | "channels_tags_check":
             return "tags and route_filter take lower-case strings only"
         case "channels_workspace_id_platform_target_id_key":
-            return f"two channels lead to one destination: {error.diag.message_detail}"
+            return "a channel cannot take over the target of another in one step; give that one its new target first"
         case "workspace_endpoints_active_secret":
             return "two enabled endpoints have the same secret"
     if isinstance(error, psycopg.errors.NotNullViolation):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,6 +19,7 @@ from pydantic import (
 
 from vestnik.adapters.contract import MediaType
 from vestnik.adapters.registry import available
+from vestnik.autopost.faults import told
 from vestnik.autopost.sources import validate
 from vestnik.errors import ConfigError
 
@@ -41,6 +42,10 @@ def _installed(platform: str) -> str:
 
 Duration = Annotated[timedelta, BeforeValidator(_in_seconds)]
 Platform = Annotated[str, AfterValidator(_installed)]
+_TARGETS = {
+    "telegram": (r"-?\d{1,18}|@\w+", "the number of a chat or the @name of a public channel"),
+    "max": (r"-?\d{1,18}", "the number of a chat"),
+}
 Rate = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
 
 
@@ -114,6 +119,15 @@ class Channel(_Declared):
     tags: list[str] | None = None
     route_filter: RouteFilter | None = None
 
+    @model_validator(mode="after")
+    def _leads_somewhere(self) -> Channel:
+        form, words = _TARGETS.get(self.platform, (".*", ""))
+        if not re.fullmatch(form, self.target, re.ASCII | re.DOTALL):
+            name = re.fullmatch(r"(?:(?:https?://)?t\.me/)?([A-Za-z]\w*)", self.target, re.ASCII)
+            asked = f"; did you mean @{name[1]}?" if name and self.platform == "telegram" else ""
+            raise ValueError(f"target {self.target!r} is not {words}{asked}")
+        return self
+
     @field_validator("settings")
     @classmethod
     def _known_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +135,7 @@ class Channel(_Declared):
         try:
             ChannelSettings.model_validate(settings)
         except ValidationError as e:
-            raise ValueError("; ".join(f"{_place(settings, f['loc'])}: {_said(f)}" for f in e.errors())) from None
+            raise ValueError(told(ChannelSettings, settings, e, "settings")) from None
         return settings
 
 
@@ -147,6 +161,12 @@ class Credential(_Declared):
     auth_ref: str
     token: str = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _is_filled_in(self) -> Credential:
+        if self.platform in available() and (name := re.fullmatch(r"\$\{?(\w+)\}?", self.token)):
+            raise ValueError(f"its token is the name of a variable; write ${{{name[1]}}} to have it filled in")
+        return self
+
 
 class Policy(_Declared):
     """No bound is wider than the table's."""
@@ -158,6 +178,7 @@ class Policy(_Declared):
     backoff_factor: float | None = Field(None, ge=1, le=100)
     backoff_max: Duration | None = Field(None, ge=timedelta(0), le=_YEAR)
     backoff_jitter: float | None = Field(None, ge=0, le=1)
+    not_ready_patience: Duration | None = Field(None, ge=timedelta(0), le=timedelta(days=1))
     pause_on_permanent_for: Duration | None = Field(None, ge=timedelta(0), le=_YEAR)
     disable_after_permanent_streak: int | None = Field(None, gt=0, le=_MOST)
     platform_cooldown_for: Duration | None = Field(None, ge=timedelta(0), le=_YEAR)
@@ -226,33 +247,19 @@ class Declaration(_Declared):
 
 
 def read_declaration(document: Any) -> Declaration:
+    document = _with_text_for_dates(document)
+    if document is None:
+        raise ConfigError("nothing is declared", hint="begin with the key workspaces")
     try:
         return Declaration.model_validate(document)
     except ValidationError as e:
-        faults = [f"{_place(document, f['loc'])}: {_said(f)}" for f in e.errors()]
-        raise ConfigError("; ".join(faults)) from e
+        raise ConfigError(told(Declaration, document, e, "the declaration")) from e
 
 
-def _place(document: Any, location: tuple[int | str, ...]) -> str:
-    """Where in the file. An item of a list goes by its id, if it has one: people do not count from 0."""
-    node, names = document, []
-    for step in location:
-        node = _inside(node, step)
-        name = node.get("id") if isinstance(step, int) and isinstance(node, dict) else None
-        names.append(str(step if name is None else name))
-    return ".".join(names)
-
-
-def _inside(node: Any, step: int | str) -> Any:
-    try:
-        return node[step]
-    except (LookupError, TypeError):
-        return None
-
-
-def _said(fault: Any) -> str:
-    if fault["type"] in ("time_delta_parsing", "time_delta_type"):
-        return "not a duration; write it like 30s, 15m, 2h or 1d"
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    message = re.sub(r"datetime\.timedelta\(days=(\d+)\)", r"\1 d", message)
-    return re.sub(r"datetime\.timedelta\((?:seconds=)?(\d+)\)", r"\1 s", message)
+def _with_text_for_dates(node: Any) -> Any:
+    """YAML makes a date of 2027-01-31, but nothing that is declared is one, and JSON has none."""
+    if isinstance(node, dict):
+        return {_with_text_for_dates(key): _with_text_for_dates(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_with_text_for_dates(value) for value in node]
+    return node.isoformat() if isinstance(node, date) else node

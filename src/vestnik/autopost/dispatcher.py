@@ -7,6 +7,7 @@ owns is time: sleep no longer than needed, wake when somebody enqueues, stop wit
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
@@ -47,6 +48,7 @@ class Dispatcher:
         self.token = str(uuid4())
         self._free = concurrency
         self._sends: dict[asyncio.Task[Result], tuple[str, Mapping[str, Any]]] = {}
+        self._held: Counter[str] = Counter()  # how many of them are whose
         self._rounds = Rounds("dispatcher", self, concurrency, poll)
         self._settler = Settler(pool, self._settled)
 
@@ -75,18 +77,22 @@ class Dispatcher:
     def free(self) -> int:
         return self._free
 
+    def held(self, workspace_id: str) -> int:
+        return self._held[workspace_id]
+
     async def workspaces(self) -> list[str]:
         found = await call(self._pool, "select w from autopost.workspaces_with_work(autopost.workspace_place()) w")
         return [row["w"] for row in found]
 
     async def begin(self, workspace_id: str, limit: int) -> int:
-        rows = await call(self._pool, _CLAIM, (workspace_id, workspace_id, workspace_id, self.token, limit))
+        rows = await call(self._pool, _CLAIM, (*[workspace_id] * 4, self.token, limit))
         for row in rows:
             deadline = min(self._deadline, LEASE_SHARE * row["lease_seconds"])
             task = asyncio.create_task(send(self._pool, workspace_id, row, self._adapters, deadline))
             self._sends[task] = (workspace_id, row)
             task.add_done_callback(self._done)
         self._free -= len(rows)
+        self._held[workspace_id] += len(rows)
         return len(rows)
 
     async def until_next(self, workspace_id: str) -> float:
@@ -102,6 +108,7 @@ class Dispatcher:
 
     def _done(self, task: asyncio.Task[Result]) -> None:
         workspace_id, row = self._sends.pop(task)
+        self._held[workspace_id] -= 1
         self._settler.put(released(workspace_id, row) if task.cancelled() else task.result())
 
     def _settled(self, count: int) -> None:
@@ -134,6 +141,7 @@ class Dispatcher:
 _CLAIM = """
 select delivery_id, lease, trace_id::text, channel_id, platform, target_id, auth_ref, rate_group, settings, rendered_text, render_meta,
        case when b.payload ? 'media' then autopost.media_of(%s, b.payload -> 'media') end as media,
+       case when b.payload ? 'media' or b.render_meta ? 'long_text' then autopost.series_pace(%s, b.channel_id) end as pace,
        (select extract(epoch from p.sending_lease)::float8 from autopost.policies p where p.workspace_id = %s) as lease_seconds
 from autopost.claim_and_begin(%s, %s, %s) b
 """

@@ -56,8 +56,9 @@ async def reschedule(
 
 
 async def replace(pool: Pool, workspace_id: str, message_id: UUID, payload: Row, *, operator: str) -> Row:
-    """Another post instead of one that waits, into the same channels, or those of them that it names. Raises NotFound when
-    nothing of it waits, InvalidPayload for what a push would refuse; then nothing has changed."""
+    """Another post instead of one that waits, into the same channels, or those of them that it names; ``kept`` says which
+    keep the old one, and why. Raises NotFound when nothing of it waits, InvalidPayload for what a push would refuse and
+    for what no channel would get; then nothing has changed."""
     query = """
         with done as materialized (
             select * from autopost.replace_message(%s, %s, %s, %s)
@@ -73,10 +74,15 @@ async def replace(pool: Pool, workspace_id: str, message_id: UUID, payload: Row,
         raise
 
 
-async def conflicts(pool: Pool, workspace_id: str, gap: timedelta | None = None) -> list[Row]:
-    """Pairs of posts that one channel would show closer to each other than its minimum gap, or than ``gap``."""
+async def conflicts(
+    pool: Pool, workspace_id: str, gap: timedelta | None = None, *, limit: int = 200
+) -> tuple[list[Row], bool]:
+    """Pairs of posts that one channel would show closer to each other than its minimum gap, or than ``gap``: the first of
+    them, and whether there are more."""
     await call(pool, "select autopost.require_workspace(%s)", (workspace_id,))
-    return await call(pool, "select * from autopost.schedule_conflicts(%s, %s)", (workspace_id, gap))
+    query = "select * from autopost.schedule_conflicts(%s, %s, p_limit => %s)"
+    found = await call(pool, query, (workspace_id, gap, limit + 1))
+    return found[:limit], len(found) > limit
 
 
 async def planned(pool: Pool, workspace_id: str, *, channel_id: str | None = None, limit: int = 200) -> list[Row]:

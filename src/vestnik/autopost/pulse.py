@@ -7,18 +7,24 @@ send is found through its task's context.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from psycopg import OperationalError
+from psycopg.types.json import Jsonb
+
 from vestnik.adapters.contract import SendError
 from vestnik.db.pool import Pool, call
+from vestnik.log import get_log
 
 BEAT_SHARE = 0.2  # of the lease between two beats that are written down
 LEASE_SHARE = 0.9  # of a lease that a send may be silent: the sweep must not give away what is still under way
+ASK_AGAIN = 0.1  # seconds after which a database that failed is asked again
+log = get_log()
 
 
 @dataclass(slots=True)
@@ -51,14 +57,37 @@ class Pulse:
                 (await call(self.pool, query, (self.workspace_id, self.delivery_id, self.lease)))[0]["alive"]
             )
 
-    async def acknowledged(self, message_ids: Sequence[str], items: Sequence[int]) -> None:
-        """One more call of the delivery was: whatever happens from now on, it is not repeated."""
-        now = asyncio.get_running_loop().time()
-        self._clock.reschedule(now + self.deadline)
-        self._written = now
-        query = "select autopost.record_progress(%s, %s, %s, %s, %s) as alive"
-        row = (self.workspace_id, self.delivery_id, self.lease, list(message_ids), list(items))
-        self._stop_unless((await call(self.pool, query, row))[0]["alive"])
+    async def rest(self, seconds: float) -> None:
+        """Waits, and stays alive meanwhile."""
+        loop = asyncio.get_running_loop()
+        until, longest = loop.time() + seconds, min(self.deadline / 2, BEAT_SHARE * self.lease_seconds)
+        while (left := until - loop.time()) > 0:
+            await asyncio.sleep(min(left, longest))
+            await self.beat()
+
+    async def acknowledged(
+        self, calls: int, message_ids: Sequence[str], items: Sequence[int], plan: Mapping[str, Any] | None = None
+    ) -> None:
+        """So many calls of the delivery were, and must not be repeated: a database that fails is asked again, as long as
+        the delivery is this sender's."""
+        loop = asyncio.get_running_loop()
+        self._clock.reschedule(self._written + LEASE_SHARE * self.lease_seconds)
+        query = "select autopost.record_progress(%s, %s, %s, %s, %s, %s, %s) as alive"
+        pinned = None if plan is None else Jsonb(plan)
+        row = (self.workspace_id, self.delivery_id, self.lease, calls, list(message_ids), list(items), pinned)
+        while True:
+            asked = loop.time()
+            try:
+                alive = (await call(self.pool, query, row))[0]["alive"]
+                break
+            except OperationalError as e:
+                log.warning(
+                    "progress.unwritten", delivery_id=str(self.delivery_id), calls=calls, reason=type(e).__name__
+                )
+                await asyncio.sleep(ASK_AGAIN)
+        self._written = asked
+        self._clock.reschedule(asked + self.deadline)
+        self._stop_unless(alive)
 
     def _stop_unless(self, alive: bool) -> None:
         if not alive:

@@ -30,16 +30,25 @@ class Result:
     error: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Progress:
     """How far earlier attempts have got; ``Series`` of the contract."""
 
     pulse: Pulse
     done: int
     message_ids: Sequence[str]
+    pace: float  # seconds between two messages
+    plan: Mapping[str, Any]  # what the calls are planned with
+    _made: int = 0  # calls of this attempt
+    _shown: int = 0  # messages of the last of them
+
+    async def turn(self) -> None:
+        await self.pulse.rest(self.pace * self._shown)
 
     async def acknowledge(self, message_ids: Sequence[str], items: Sequence[int]) -> None:
-        await self.pulse.acknowledged(message_ids, items)
+        self._made, self._shown = self._made + 1, len(message_ids)
+        calls = self.done + self._made
+        await self.pulse.acknowledged(calls, message_ids, items, self.plan if calls == 1 else None)
 
 
 async def send(
@@ -61,6 +70,8 @@ async def _answer(
         adapter = adapters.get(row["platform"])
         if adapter is None:
             raise _no_adapter(row["platform"])
+        if plan := row["render_meta"].get("series_plan"):
+            row = {**row, **plan}  # the tail goes where the head went, and in the same shape
         async with pulse_of(pool, workspace_id, row, deadline) as pulse:
             sent = await _sent(adapter, channel_of(workspace_id, row), row, pulse)
     except SendError as e:
@@ -109,7 +120,6 @@ def channel_of(workspace_id: str, row: Mapping[str, Any]) -> Channel:
 def meta_of(row: Mapping[str, Any], pulse: Pulse | None = None) -> SendMeta:
     """As it was rendered; with a pulse, also how far the delivery has got."""
     rendered = row["render_meta"]
-    progress = rendered.get("series_progress", {})
     return SendMeta(
         parse_mode=rendered.get("parse_mode", "None"),
         disable_preview=rendered.get("disable_preview", False),
@@ -121,7 +131,18 @@ def meta_of(row: Mapping[str, Any], pulse: Pulse | None = None) -> SendMeta:
         more_link=rendered.get("more_link"),
         upload_policy=rendered.get("upload_policy", {}),
         largest=rendered.get("largest", {}),
-        series=Progress(pulse, progress.get("calls", 0), progress.get("provider_message_ids", ())) if pulse else None,
+        series=_progress(row, pulse) if pulse else None,
+    )
+
+
+def _progress(row: Mapping[str, Any], pulse: Pulse) -> Progress:
+    progress = row["render_meta"].get("series_progress", {})
+    return Progress(
+        pulse,
+        progress.get("calls", 0),
+        progress.get("provider_message_ids", ()),
+        row.get("pace") or 0.0,
+        {key: row[key] for key in ("target_id", "settings", "media")},
     )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 from psycopg.types.json import Jsonb
+from psycopg_pool import PoolTimeout
 
 from vestnik.autopost.sender import Result
 from vestnik.db.pool import Pool, call
@@ -25,6 +28,15 @@ class Settler(Settling[Result]):
         results = Jsonb([_as_json(result) for result in batch])
         for row in await call(self._pool, _SETTLE, (workspace_id, results)):
             log.warning("settle.late", delivery_id=str(row["delivery_id"]), outcome=row["outcome"])
+        if refused := [str(result.delivery_id) for result in batch if _blames_its_channel(result)]:
+            await self._tell_of_channels(workspace_id, refused)
+
+    async def _tell_of_channels(self, workspace_id: str, refused: list[str]) -> None:
+        # The results are written: they must not be written again for the sake of a log line.
+        with suppress(psycopg.Error, PoolTimeout):
+            for row in await call(self._pool, _STOPPED, (workspace_id, refused)):
+                action = row.pop("action").replace("_", ".")
+                log.warning(action, workspace_id=workspace_id, **row)
 
     def bare(self, result: Result) -> Result:
         if result.error is None:
@@ -37,6 +49,19 @@ class Settler(Settling[Result]):
 
 
 _SETTLE = "select * from autopost.settle_deliveries(%s, %s) where outcome in ('late', 'illegal')"
+
+_STOPPED = """
+select e.action, e.channel_id, e.error ->> 'code' as code, (e.meta ->> 'error_streak')::integer as refusals
+from autopost.events e
+where e.workspace_id = %s and e.action in ('channel_paused', 'channel_disabled') and e.ts > now() - interval '1 minute'
+  and e.meta ->> 'delivery_id' = any (%s)
+order by e.ts, e.channel_id, e.action desc
+"""
+
+
+def _blames_its_channel(result: Result) -> bool:
+    error = result.error or {}
+    return error.get("category") == "PERMANENT" and error.get("scope") == "channel"
 
 
 def _as_json(result: Result) -> dict[str, Any]:

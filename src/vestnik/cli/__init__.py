@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import psycopg
@@ -22,7 +23,7 @@ app = typer.Typer(
 
 def main() -> None:
     _refuse_unreadable(sys.argv[1:])
-    _assemble()
+    assemble(sys.argv[1:2])
     try:
         app()
     except InvalidPayload as e:
@@ -35,6 +36,8 @@ def main() -> None:
         _complain(_detail(e))
     except psycopg.DataError as e:
         _complain(f"the database cannot store this: {str(e).splitlines()[0]}")
+    except psycopg.errors.QueryCanceled as e:
+        _complain(f"the database took too long: {str(e).strip().splitlines()[0]}")
     except psycopg.OperationalError as e:
         _complain(f"the database is away: {str(e).strip().splitlines()[0]}", "try: vestnik db status")
     except RecursionError:
@@ -87,10 +90,10 @@ _GROUPS = (
 )
 
 
-def _assemble() -> None:
+def assemble(first: Sequence[str] = ()) -> None:
     """Only the command that is asked for is loaded, so that a short one starts quickly; the help loads all."""
     names = {name for name, *_ in (*_COMMANDS, *_GROUPS)}
-    asked = set(sys.argv[1:2]) & names or names
+    asked = set(first) & names or names
     for name, module, attribute in _COMMANDS:
         if name in asked:
             app.command(name)(getattr(import_module(f"vestnik.cli.{module}"), attribute))

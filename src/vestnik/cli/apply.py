@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,19 +14,19 @@ from vestnik.autopost.apply import Applied
 from vestnik.autopost.apply import apply as make_true
 from vestnik.autopost.declaration import read_declaration
 from vestnik.autopost.rows import Change
-from vestnik.cli.output import console
+from vestnik.cli.output import console, notes
 from vestnik.cli.session import with_pool
 from vestnik.db.pool import Pool
 from vestnik.errors import ConfigError
 from vestnik.ops.secrets.box import SecretBox
 from vestnik.ops.secrets.credentials import Credentials
-from vestnik.settings import load_settings
+from vestnik.settings import environment, load_settings
 
 
 def apply(
     file: Annotated[
         Path,
-        typer.Argument(help="YAML; ${NAME} in it is read from the environment.", exists=True, dir_okay=False),
+        typer.Argument(help="YAML; ${NAME} in it is read from the environment or .env.", exists=True, dir_okay=False),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
 ) -> None:
@@ -45,10 +44,14 @@ def apply(
         _show(change)
     for channel, count in applied.moved.items():
         console.print(f"  {count} waiting in {escape(channel)} go at the new hours")
+    for channel, reason in applied.resumed.items():
+        console.print(f"  {escape(channel)} is no longer held back: {escape(reason)}")
     if not applied.changes:
         console.print("nothing to change")
     elif dry_run:
         console.print(f"[yellow]{len(applied.changes)} changes, none of them made[/] (--dry-run)")
+    for warning in applied.warnings:
+        notes.print(f"[yellow]! {escape(warning)}[/]")
     for name, secret in ({} if dry_run else applied.secrets).items():
         console.print(f"\nSecret of endpoint {escape(name)}, shown this once:")
         typer.echo(secret)
@@ -57,9 +60,18 @@ def apply(
 def _load(file: Path) -> Any:
     try:
         document = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{file}: {e}") from e
+    except OSError as e:
+        raise ConfigError(f"{file}: {e.strerror}") from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{file}{_fault(e)}", hint="mind the indentation, the colons and the quotes") from e
     return _filled_in(document)
+
+
+def _fault(error: Exception) -> str:
+    """In one line, by the number of the line: the parser's own words are five and name no file."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    place = f" line {mark.line + 1}: " if mark else ": "
+    return place + (problem or str(error).splitlines()[0])
 
 
 def _filled_in(node: Any) -> Any:
@@ -72,9 +84,9 @@ def _filled_in(node: Any) -> Any:
 
 
 def _from_environment(match: re.Match[str]) -> str:
-    value = os.environ.get(match[1])
+    value = environment().get(match[1])
     if value is None:
-        raise ConfigError(f"the file names ${{{match[1]}}}, which is not in the environment")
+        raise ConfigError(f"the file names ${{{match[1]}}}, which is neither in the environment nor in .env")
     return value
 
 

@@ -18,6 +18,15 @@ from vestnik.db.pool import Pool
 Workspace = Annotated[str | None, typer.Option("--workspace", "-w", help="Only this workspace.")]
 
 
+def _delivery_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not the id of a delivery; give an id as vestnik events shows it"
+        ) from None
+
+
 def queue(workspace: Workspace = None, as_json: AsJson = False) -> None:
     """Show how many deliveries stand where."""
     rows = with_pool(lambda pool: verbs.queue_snapshot(pool, workspace))
@@ -35,7 +44,9 @@ def events(
     *,
     minutes: Annotated[int, typer.Option(help="How far back.", min=1, max=43200)] = 30,
     errors: Annotated[bool, typer.Option("--errors", help="Only what went wrong.")] = False,
-    delivery: Annotated[UUID | None, typer.Option(help="Only of this delivery.")] = None,
+    delivery: Annotated[
+        UUID | None, typer.Option(help="Only of this delivery.", parser=_delivery_id, metavar="UUID")
+    ] = None,
     channel: Annotated[str | None, typer.Option(help="Only of this channel.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=100_000)] = 50,
     as_json: AsJson = False,
@@ -53,13 +64,14 @@ def events(
         )
     )
     if as_json or not rows:
-        show(rows, (), as_json=as_json, empty=f"Nothing happened in the last {minutes} minutes.")
+        verb = "went wrong" if errors else "happened"
+        show(rows, (), as_json=as_json, empty=f"Nothing {verb} in the last {minutes} minutes.")
         return
     _show_events(rows)
 
 
 def why(
-    delivery: Annotated[UUID, typer.Argument(help="The delivery to explain.")],
+    delivery: Annotated[UUID, typer.Argument(help="The delivery to explain.", parser=_delivery_id)],
     workspace: Workspace = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,4 +109,10 @@ def _show_events(rows: list[verbs.Row]) -> None:
         if row["error"]:
             console.print(
                 f"    [red]{escape(row['error'].get('code', ''))}[/] {escape(row['error'].get('message', ''))}"
+            )
+        elif row["action"].startswith("ingress_"):
+            meta = row["meta"]
+            times = f", {meta['count']} times" if meta.get("count", 1) > 1 else ""
+            console.print(
+                f"    endpoint {escape(str(meta.get('endpoint_id')))}: {escape(str(meta.get('reason')))}{times}"
             )

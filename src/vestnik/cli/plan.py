@@ -111,6 +111,8 @@ def replace(
         console.print(f"{done['media_pending']} wait until their media are fetched")
     if done["too_late"]:
         console.print(f"[yellow]too late for {escape(', '.join(done['too_late']))}[/]")
+    for channel_id, reason in done["kept"].items():
+        console.print(f"[yellow]{escape(channel_id)} keeps the old post: {escape(reason)}[/]")
     console.print(f"[dim]message {done['message_id']}[/]")
     for warning in done["warnings"]:
         console.print(f"[yellow]{escape(warning)}[/]")
@@ -123,13 +125,14 @@ def conflicts(
         float | None,
         typer.Option(help="Minutes that should lie between two posts, whatever channels say.", min=0, max=525600),
     ] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 200,
     as_json: AsJson = False,
 ) -> None:
     """Show posts that come too close to each other in one channel."""
     asked = timedelta(minutes=gap) if gap is not None else None
-    rows = with_pool(lambda pool: planning.conflicts(pool, workspace, asked))
+    rows, more = with_pool(lambda pool: planning.conflicts(pool, workspace, asked, limit=limit))
     if as_json:
-        emit(rows)
+        emit({"conflicts": rows, "more": more})
         return
     if not rows:
         console.print("No two posts come too close to each other.")
@@ -138,6 +141,8 @@ def conflicts(
         apart = f"{_whole(second - first)} apart, at least {_whole(minimum)}"
         console.print(f"[bold]{escape(', '.join(channels))}[/]: [yellow]{apart}[/]")
         console.print(f"  {_utc(first)}  [dim]message {one}[/]\n  {_utc(second)}  [dim]message {other}[/]")
+    if more:
+        console.print(f"There are more; these are the first {limit}.")
 
 
 def _together(rows: list[dict[str, Any]], alike: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:

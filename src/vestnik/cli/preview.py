@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.text import Text as Line
 
 from vestnik.adapters import registry
-from vestnik.adapters.contract import AdapterContext
 from vestnik.autopost.preview import preview as previewed
 from vestnik.cli.output import AsJson, console, emit
 from vestnik.cli.publish import At, Channels, Html, Link, Markdown, Media, Payload, Tag, Text, narrowed, post_of
@@ -45,11 +44,7 @@ def preview(
     """Show what each channel would get of a post, and why others would not. Nothing is sent or kept."""
     post = post_of(text, html=html, markdown=markdown, tag=tag, link=link, media=media, payload=payload)
     post |= narrowed(at, channel)
-    settings = load_settings()
-    context = AdapterContext(
-        secret=_no_secret, base_urls={"telegram": settings.telegram_api_url, "max": settings.max_api_url}
-    )
-    adapters = registry.load(context)
+    adapters = registry.load_configured(load_settings(), _no_secret)
     found = with_pool(lambda pool: previewed(pool, adapters, workspace, post))
     if as_json:
         emit(found)

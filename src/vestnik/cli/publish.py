@@ -81,6 +81,9 @@ def post_of(
     """A payload from the options, or from the file that was named instead."""
     if payload:
         return _read(payload)
+    for url in media or ():
+        if "://" not in url:
+            raise ConfigError(f"{url!r} is no address", hint="for a file of this machine: vestnik push … --file FILE")
     post = {
         "text": _standard_input() if text == "-" else text,
         "tags": tag,
@@ -117,5 +120,5 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         post: dict[str, Any] = from_json(screen(path.read_bytes()))
     except (OSError, InvalidPayload) as e:
-        raise InvalidPayload([f"{path}: {e}"]) from e
+        raise InvalidPayload([f"{path}: {e.strerror if isinstance(e, OSError) else e}"]) from e
     return post

@@ -45,9 +45,10 @@ def _instructions(running: Sandbox, *, lenient: bool) -> str:
     lines = [
         f"Sandbox: {url}/",
         "",
-        "Point Vestnik at it:",
+        "Point Vestnik at it, best in its .env:",
         f"  VESTNIK_TELEGRAM_API_URL={running.telegram_url}",
         f"  VESTNIK_MAX_API_URL={running.max_url}",
+        f"  VESTNIK_FETCH_ALLOW={running.runner.addresses[0][0]}",
         "",
     ]
     if not lenient:

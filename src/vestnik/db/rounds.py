@@ -24,6 +24,9 @@ class Work(Protocol):
     def free(self) -> int:
         """Places that are free now, of ``concurrency``."""
 
+    def held(self, workspace_id: str) -> int:
+        """Places that this workspace's work takes now."""
+
     async def workspaces(self) -> Sequence[str]:
         """Those that have work, in the order of their turns."""
 
@@ -81,17 +84,20 @@ class Rounds:
         now = asyncio.get_running_loop().time()
         workspaces = [each for each in await self.work.workspaces() if self._unwell.get(each, now) <= now]
         for n, workspace_id in enumerate(workspaces):
-            free = self.work.free
-            share = min(max(free // (len(workspaces) - n), 1), max(self.concurrency // 2, 1))
-            if free < share or self.stopping:
+            share = self._share(workspace_id, len(workspaces) - n)
+            if not self.work.free or self.stopping:
                 break
+            if not share:
+                continue
             try:
                 begun_here = await self.work.begin(workspace_id, share)
                 if not begun_here:
                     wait = min(wait, await self.work.until_next(workspace_id))
                 begun, last = begun + begun_here, workspace_id
                 # Nobody else waits: ask for the next ones at once, so that the database works while these start.
-                while len(workspaces) == 1 and begun_here == share <= self.work.free and not self.stopping:
+                while (
+                    len(workspaces) == 1 and begun_here == share <= self._share(workspace_id, 1) and not self.stopping
+                ):
                     begun_here = await self.work.begin(workspace_id, share)
                     begun += begun_here
             except OF_THE_ROWS as e:
@@ -101,6 +107,13 @@ class Rounds:
         if begun and last and len(workspaces) > 1:
             await self.work.served(last)
         return begun, wait
+
+    def _share(self, workspace_id: str, waiting: int) -> int:
+        """Of the free places, for one of so many workspaces. A quarter of all is out of reach for each of them: what
+        hangs or is slow in one leaves the others their turn."""
+        fair = min(max(self.work.free // waiting, 1), max(self.concurrency // 2, 1))
+        most = max(self.concurrency - self.concurrency // 4, 1)
+        return max(min(fair, self.work.free, most - self.work.held(workspace_id)), 0)
 
     async def _wait(self, seconds: float) -> None:
         try:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import time
+from pathlib import Path
+from shutil import which
 
 from vestnik.demo.acts import ACTS, Act
 from vestnik.demo.screen import Screen
@@ -25,7 +28,7 @@ async def play(settings: Settings, screen: Screen, *, stay: bool) -> None:
                 for n, act in enumerate(ACTS):
                     screen.say(f"act {n + 1} of {len(ACTS)}")
                     await _play_act(on, screen, n, act)
-                screen.farewell = _FAREWELL if screen.verdict() == 0 else ""
+                screen.farewell = farewell() if screen.verdict() == 0 else ""
                 if stay:
                     await _keep_posting(on, screen)
             finally:
@@ -76,8 +79,20 @@ Publish into it:
        -d '{{"text": "Hello #all"}}' {on.running.http_url}/v1/push"""
 
 
-_FAREWELL = """\
+def farewell() -> str:
+    vestnik = _program()
+    return f"""\
 Next: write down your own channels (README.md shows how), then
-  vestnik apply shop.yml    make them true
-  vestnik up                run the service
-  vestnik demo              see this again"""
+  {vestnik} migrate           make the database
+  {vestnik} apply shop.yml    make them true
+  {vestnik} up                run the service
+  {vestnik} demo              see this again"""
+
+
+def _program() -> str:
+    """As it can be typed here: the name alone where that finds it, else as it was called this time."""
+    called = Path(sys.argv[0])
+    if called.name != "vestnik":
+        return "python -m vestnik"
+    found = which("vestnik")
+    return "vestnik" if found and Path(found).resolve() == called.resolve() else str(called)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from newsroom import TOKENS, Newsroom, picture
@@ -27,6 +28,23 @@ async def test_the_push_answers_at_once_and_the_post_waits_behind_a_gate_with_a_
     assert newsroom.fetches() == 1
     sha256 = hashlib.sha256(picture()).hexdigest()
     assert newsroom.shown() + newsroom.shown("max") == [sha256] * 3
+
+
+async def test_of_two_pictures_one_is_not_enough(newsroom: Newsroom) -> None:
+    await newsroom.channels("telegram")
+    async with newsroom.open("api"):
+        await newsroom.push(post("http://127.0.0.1:1/a.png", "http://127.0.0.1:1/b.png"))
+    for place, released in ((0, 0), (1, 1)):
+        found = await newsroom.sql(
+            "select autopost.media_arrived('w', m.message_id, jsonb_build_array(jsonb_build_object('place', %s::int,"
+            " 'blob_ref', 'sha256:' || %s::int, 'origin_url', 'o', 'size_bytes', 9, 'content_type', 'image/png'))) as n"
+            " from autopost.messages m", place, place,
+        )  # fmt: skip
+        assert found == [{"n": released}]
+        gates = await newsroom.sql("select not_before = 'infinity' as waits from autopost.deliveries")
+        assert gates == [{"waits": not released}]
+        claimed = await newsroom.sql("select * from autopost.claim_deliveries('w', 'r')")
+        assert len(claimed) == released
 
 
 async def test_one_fetch_however_many_posts_and_channels_wait_for_it(newsroom: Newsroom) -> None:
@@ -87,7 +105,7 @@ async def test_a_handle_whose_upload_was_overtaken_by_a_rotation_counts_as_none(
         return str((await newsroom.sql(query, *key, seconds))[0]["state"])
 
     async def put_after(seconds: int) -> None:
-        query = "select autopost.put_upload(%s, %s, %s, %s, %s, 'HANDLE', null, now() + %s * interval '1 s')"
+        query = "select autopost.put_upload(%s, %s, %s, %s, %s, 'HANDLE', null, p_now => now() + %s * interval '1 s')"
         await newsroom.sql(query, *key, seconds)
 
     assert await taken_after(0) == "yours"
@@ -99,6 +117,60 @@ async def test_a_handle_whose_upload_was_overtaken_by_a_rotation_counts_as_none(
     assert await taken_after(15) == "yours"
     await put_after(80)
     assert await taken_after(81) == "ready"
+
+
+async def test_an_upload_that_goes_on_and_on_began_when_it_began(workspace: Any) -> None:
+    """Its sender's signs of life after a rotation make no new upload of it: its handle is the old bot's."""
+    key, token = (workspace.workspace, "sha256:x", "telegram", "bot", "image"), uuid4()
+
+    async def take(token: UUID) -> str:
+        query = "select state from autopost.take_upload(%s, %s, %s, %s, %s, %s, '1 minute', %s)"
+        return str((await workspace.sql(query, *key, token, workspace.now))[0]["state"])
+
+    assert await take(token) == "yours"
+    workspace.wait(seconds=20)
+    await rotated(workspace)
+    workspace.wait(seconds=30)
+    assert await take(token) == "yours"
+    query = "select autopost.put_upload(%s, %s, %s, %s, %s, 'OLD', null, %s, %s)"
+    await workspace.sql(query, *key, token, workspace.now)
+    assert await take(uuid4()) == "yours"
+
+
+async def rotated(workspace: Any) -> None:
+    await workspace.sql(
+        "insert into core.credential_bindings (workspace_id, platform, auth_ref, secret_ref, rotated_at)"
+        " values (%s, 'telegram', 'bot', 'env:BOT', %s)", workspace.workspace, workspace.now,
+    )  # fmt: skip
+
+
+async def test_what_a_late_sender_brings_is_not_kept_while_another_one_is_at_it(workspace: Any) -> None:
+    """It lost its place, the token was rotated, and the handle that it brings at last is the old bot's."""
+    key = (workspace.workspace, "sha256:x", "telegram", "bot", "image")
+
+    async def take(token: UUID) -> tuple[str, str | None]:
+        query = "select state, handle from autopost.take_upload(%s, %s, %s, %s, %s, %s, '1 minute', %s)"
+        (row,) = await workspace.sql(query, *key, token, workspace.now)
+        return row["state"], row["handle"]
+
+    async def put(handle: str, token: UUID) -> None:
+        query = "select autopost.put_upload(%s, %s, %s, %s, %s, %s, null, %s, %s)"
+        await workspace.sql(query, *key, handle, token, workspace.now)
+
+    old, new = uuid4(), uuid4()
+    assert await take(old) == ("yours", None)
+    workspace.wait(seconds=30)
+    await rotated(workspace)
+    workspace.wait(seconds=40)
+    assert await take(new) == ("yours", None)
+    workspace.wait(seconds=5)
+    await put("OLD", old)
+    assert await take(uuid4()) == ("wait", None)
+    await put("NEW", new)
+    assert await take(uuid4()) == ("ready", "NEW")
+    # And one that comes when the other is done:
+    await put("OLD", old)
+    assert await take(uuid4()) == ("ready", "NEW")
 
 
 async def test_a_token_of_max_that_expired_is_uploaded_again(newsroom: Newsroom) -> None:

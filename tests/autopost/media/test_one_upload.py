@@ -8,11 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from newsroom import Newsroom, named, picture
+
+from vestnik.adapters.contract import Channel, MediaItem
+from vestnik.autopost.media.depot import SqlDepot
+from vestnik.db.pool import make_pool
+from vestnik.storage import open_store
 
 if TYPE_CHECKING:
     from crowd import Crowd
@@ -157,3 +163,38 @@ async def test_kill_9_in_the_middle_of_a_series_resumes_with_the_tail(newsroom: 
     # What was acknowledged is not sent again; the one call that was cut off may stand there twice.
     assert len(names) <= 7
     assert await newsroom.sql("select 1 from autopost.events where action = 'sending_lease_expired'")
+
+
+async def test_who_holds_a_file_and_must_ask_anew_for_an_earlier_one_lets_it_go(
+    workspace: Any, worker_database: str, tmp_path: Path
+) -> None:
+    """Else two albums wait for each other: one holds the second picture and waits for the first, one the other way."""
+    channel = Channel(workspace.workspace, "c1", "telegram", "@c1", "bot", "bot")
+    other = uuid4()
+
+    async def take(ref: str) -> tuple[str, str | None]:
+        query = "select state, handle from autopost.take_upload(%s, %s, 'telegram', 'bot', 'image', %s, '1 minute')"
+        (row,) = await workspace.sql(query, workspace.workspace, ref, other)
+        return row["state"], row["handle"]
+
+    async def put(ref: str, handle: str) -> None:
+        query = "select autopost.put_upload(%s, %s, 'telegram', 'bot', 'image', %s, null)"
+        await workspace.sql(query, workspace.workspace, ref, handle)
+
+    await put("sha256:a", "OLD")
+    items = [MediaItem("image", blob_ref=f"sha256:{name}") for name in "ab"]
+    async with make_pool(worker_database) as pool:
+        depot = SqlDepot(pool, open_store(tmp_path.as_uri()))
+        async with depot.resolve(channel, items) as (a, b):
+            assert (a.handle, b.handle, await take("sha256:b")) == ("OLD", None, ("wait", None))
+            query = "select autopost.forget_upload(%s, 'sha256:a', 'telegram', 'bot', 'image', 'OLD')"
+            await workspace.sql(query, workspace.workspace)
+            assert await take("sha256:a") == ("yours", None)
+            asking = asyncio.ensure_future(a.forget())
+            async with asyncio.timeout(20):
+                while await take("sha256:b") != ("yours", None):
+                    await asyncio.sleep(0.01)
+            await put("sha256:a", "A")
+            await put("sha256:b", "B")
+            await asking
+            assert (a.handle, b.handle) == ("A", "B")

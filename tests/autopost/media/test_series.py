@@ -31,7 +31,7 @@ async def test_a_failure_in_the_middle_retries_the_tail_alone(newsroom: Newsroom
     (delivery,) = await newsroom.sql("select attempt, provider_message_id from autopost.deliveries")
     assert delivery == {"attempt": 3, "provider_message_id": newsroom.posts("max")[0].message_id}
     assert await progress(newsroom) == {
-        "calls": 5, "sent_items": [0, 1, 2, 3, 4], "provider_message_ids": [p.message_id for p in newsroom.posts("max")],
+        "calls": 5, "attempt": 3, "sent_items": [0, 1, 2, 3, 4], "provider_message_ids": [p.message_id for p in newsroom.posts("max")],
     }  # fmt: skip
 
 

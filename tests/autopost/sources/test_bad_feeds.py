@@ -24,6 +24,8 @@ BOMB = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha">' + "".join(
         ('{"error": "no"}', "not_a_feed", "it has no items", True),
         ("just some words", "not_a_feed", "not RSS, RDF, Atom or JSON Feed", False),
         (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not_a_feed", "not RSS", False),
+        (rss({"title": "&#99999999999;"}).replace("&amp;", "&"), "not_a_feed", "too broken to be read", False),
+        (rss({"title": "&#xD800;"}).replace("&amp;", "&"), "not_a_feed", "too broken to be read", False),
     ],
 )
 async def test_what_is_no_feed_is_told_from_a_feed(

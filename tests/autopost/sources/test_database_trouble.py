@@ -13,6 +13,7 @@ import pytest
 from sources_rig import Sources
 
 from vestnik.autopost.sources import validate
+from vestnik.db.pool import make_pool
 from vestnik.errors import ConfigError
 
 Row = dict[str, Any]
@@ -204,3 +205,18 @@ def test_a_wrong_configuration_is_refused_in_words(change: Row, said: str) -> No
     with pytest.raises(ConfigError) as refused:
         validate("db", {k: v for k, v in ({"dsn": "sqlite:///srv/shop.db"} | CONFIG | change).items() if v is not None})
     assert said in str(refused.value) and "hunter2" not in str(refused.value)
+
+
+async def test_a_page_that_takes_too_long_to_keep_is_told_as_that(sources: Sources, shop: Path) -> None:
+    await declare(sources, f"sqlite://{shop}")
+    patient = sources.puller.pool
+    async with make_pool(patient.conninfo, max_size=2, statement_timeout=0.3) as hurried, patient.connection() as other:
+        sources.puller.pool = hurried
+        async with other.transaction():
+            # The page waits for the row of its cursor, which somebody else has.
+            await other.execute(
+                "insert into autopost.pull_cursors (workspace_id, source_id) values (%s, 's')", (sources.id,)
+            )
+            error = await sources.fails()
+    assert (error.code, error.permanent) == ("took_too_long", False), error
+    assert "took too long" in str(error)

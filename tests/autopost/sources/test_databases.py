@@ -237,21 +237,31 @@ async def test_a_query_that_takes_too_long_is_ended(sources: Sources, database: 
     assert (error.code, error.permanent) == ("timeout", False)
 
 
-WRITES = {
-    "postgresql": "with gone as (delete from news returning id, at, title) select * from gone where at >= :watermark limit :limit",
-    "mysql": "select id, at, title from news where at >= :watermark and writes() = 0 order by at limit :limit",
+BY_FUNCTION = "select id, at, title from news where at >= :watermark and writes() = 0 order by at limit :limit"
+WRITES = [
+    (
+        "postgresql",
+        "with gone as (delete from news returning id, at, title) select * from gone where at >= :watermark limit :limit",
+        "bad_query",
+    ),
+    ("postgresql", BY_FUNCTION, "not_read_only"),
+    ("mysql", BY_FUNCTION, "not_read_only"),
+]
+FUNCTION = {
+    "postgresql": "create function writes() returns integer language plpgsql as"
+    " 'begin delete from news; return 0; end'",
+    "mysql": "create function writes() returns integer modifies sql data begin delete from news; return 0; end",
 }
 
 
-@pytest.mark.parametrize("database", WRITES, indirect=True)
-async def test_nothing_can_be_written(sources: Sources, database: Database) -> None:
+@pytest.mark.parametrize(("database", "query", "code"), WRITES, indirect=["database"])
+async def test_nothing_can_be_written(sources: Sources, database: Database, query: str, code: str) -> None:
     make_table(database)
     add(database, *numbered(1))
-    if database.engine == "mysql":
-        database.run("create function writes() returns integer modifies sql data begin delete from news; return 0; end")
-    await declare(sources, database, WRITES[database.engine])
+    database.run(FUNCTION[database.engine])
+    await declare(sources, database, query)
     error = await sources.fails()
-    assert (error.code, error.permanent) == ("not_read_only" if database.engine == "mysql" else "bad_query", True)
+    assert (error.code, error.permanent) == (code, True)
     cursor = database.connection.cursor()
     cursor.execute("select count(*) from news")
     assert cursor.fetchone()[0] == 1

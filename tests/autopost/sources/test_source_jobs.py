@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from crowd import until
 from sources_rig import Site, Sources, item_texts, numbered
+from structlog.testing import capture_logs
 
 from vestnik.autopost.apply import apply
 from vestnik.autopost.declaration import read_declaration
@@ -109,7 +110,7 @@ async def test_what_is_declared_again_changes_only_what_is_different(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"every": "1s"}, "should be greater than or equal to 10 s"),
+        ({"every": "1s"}, "must be greater than or equal to 10 s"),
         ({"every": "often"}, "every: not a duration; write it like 30s, 15m, 2h or 1d"),
         ({"cron": "often"}, "'often' is no cron expression"),
         ({"cron": "0 9 * * *", "every": "1h"}, "either every or cron, not both"),
@@ -236,3 +237,25 @@ async def test_an_item_that_the_database_refuses_does_not_stop_the_page(own: Sou
     ]
     await own.feed(numbered(*range(1, 23)))
     assert (await own.pull())["new"] == 2
+
+
+async def test_a_source_that_fails_again_and_again_is_told_to_the_log_when_there_is_news(
+    own: Sources, declare: Declare, site: Site, database: str
+) -> None:
+    page, feed_of_one = ("<html></html>", 200), (numbered(1), 200)
+    site.put("/a", *page)
+    await declare(feed(site, "a", "/a"))
+    with capture_logs() as lines:
+        async with running(own, database):
+            await until(own.pool, _RUN_OVER % 1)
+            for runs, answer in enumerate([page, page, ("", 404), feed_of_one, page], 2):
+                site.put("/a", *answer)
+                await verbs.run_soon(own.pool, own.id, "a")
+                await until(own.pool, _RUN_OVER % runs)
+    told = [(line["event"], line.get("source_id"), line.get("code")) for line in lines if line["log_level"] != "info"]
+    assert told == [("source.failed", "a", code) for code in ("not_a_feed", "http_404", "not_a_feed")]
+
+
+_RUN_OVER = """
+select 1 from ops.jobs where status in ('done', 'dead') having count(*) >= %s
+"""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from job_rig import Jobs
 from runner_rig import NO_PAUSE, Worker, ended, enqueue, idle, until
+from structlog.testing import capture_logs
 
 from vestnik.db.pool import Pool
 from vestnik.ops.jobs import verbs
@@ -38,7 +39,7 @@ async def test_wakes_when_something_is_enqueued(own_jobs: Jobs, pool: Pool, run_
 async def test_no_more_run_at_once_than_the_runner_may(own_jobs: Jobs, pool: Pool, run_jobs: Any) -> None:
     worker = Worker(hold=True)
     await enqueue(pool, 20)
-    await run_jobs(JobKind("work", worker), concurrency=6)
+    await run_jobs(JobKind("work", worker), concurrency=8)  # a quarter of it is for other workspaces
     await worker.until(6)
     assert await own_jobs.statuses() == {"running": 6, "waiting": 14}
     worker.go.set()
@@ -190,3 +191,31 @@ async def test_a_note_that_cannot_be_stored_costs_nobody_the_lease(own_jobs: Job
 
 async def _lease_until(pool: Pool, job_id: Any) -> Any:
     return (await verbs.show_job(pool, "w", job_id))["lease_until"]
+
+
+async def test_a_dead_job_is_told_to_the_log_with_its_kind_and_what_was_wrong(
+    own_jobs: Jobs, pool: Pool, run_jobs: Any
+) -> None:
+    """Unless its handler has told it."""
+    said = {
+        "gone": JobFailed("no such thing: SECRET", code="gone"),
+        "known": JobFailed("as before", code="known", logged=True),
+        "broken": ValueError("SECRET"),
+    }
+
+    async def speak(job: JobContext) -> None:
+        raise said[job.kind]
+
+    job_ids = {kind: (await enqueue(pool, kind=kind))[0] for kind in said}
+    with capture_logs() as lines:
+        await run_jobs(*(JobKind(kind, speak, max_attempts=1) for kind in said))
+        for job_id in job_ids.values():
+            await ended(pool, job_id)
+        await until(lambda: _of(lines, 2))
+    told = {(line["kind"], line["code"]): line["job_id"] for line in lines if line["event"] == "job.dead"}
+    assert told == {("gone", "gone"): str(job_ids["gone"]), ("broken", "ValueError"): str(job_ids["broken"])}
+    assert "SECRET" not in str(lines)
+
+
+async def _of(lines: Any, count: int) -> bool:
+    return sum(line["event"] == "job.dead" for line in lines) >= count

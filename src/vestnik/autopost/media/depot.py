@@ -39,6 +39,7 @@ class _Item:
     handle: str | None = None
     token: UUID = field(default_factory=uuid4)
     mine: bool = False
+    siblings: Sequence[_Item] = ()  # of one call, in the order in which they are taken
     _extended: float = 0.0
 
     async def read(self) -> AsyncIterator[bytes]:
@@ -57,9 +58,8 @@ class _Item:
         self.handle = handle
         if self.item.blob_ref is not None:
             until = datetime.now(UTC) + timedelta(seconds=expires_in) if expires_in else None
-            await call(
-                self.depot.pool, "select autopost.put_upload(%s, %s, %s, %s, %s, %s, %s)", (*self.key, handle, until)
-            )
+            query = "select autopost.put_upload(%s, %s, %s, %s, %s, %s, %s, %s)"
+            await call(self.depot.pool, query, (*self.key, handle, until, self.token))
         self._leave()
 
     async def forget(self) -> None:
@@ -68,7 +68,12 @@ class _Item:
                 self.depot.pool, "select autopost.forget_upload(%s, %s, %s, %s, %s, %s)", (*self.key, self.handle)
             )
             self.handle = None
-            await self.take()
+            # Nobody waits for a file while holding a later one: whoever holds this one may want that next.
+            later = [each for each in self.siblings if each.mine and each.key > self.key]
+            for each in later:
+                await each.drop()
+            for each in (self, *later):
+                await each.take()
 
     async def take(self) -> None:
         """Until the handle is known, or the upload is this sender's."""
@@ -136,7 +141,9 @@ class SqlDepot:
         origins = await self._origins(channel.workspace_id, items)
         found = [self._item(channel, item, origins) for item in items]
         # In one order everywhere: two albums with the same two files never wait for each other.
-        for each in sorted(found, key=lambda each: each.key):
+        in_order = sorted(found, key=lambda each: each.key)
+        for each in in_order:
+            each.siblings = in_order
             if each.item.blob_ref is not None and each.handle is None:
                 await each.take()
                 stack.push_async_callback(each.drop)

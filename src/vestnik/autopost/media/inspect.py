@@ -14,6 +14,7 @@ from vestnik.errors import VestnikError
 
 HEAD = 256 * 1024  # enough of a file to tell its kind, and the size of a picture behind a large preamble
 MOST_PIXELS = 200_000_000  # more is no picture to be shown, but a trap for whoever unpacks it
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2  # Pillow warns there, and refuses at twice as many
 UNKNOWN = "application/octet-stream"
 
 
@@ -37,8 +38,6 @@ def inspected(head: bytes, wanted: MediaType | None, declared: str = "", name: s
     kind = _picture(head) or Kind(_told(head) or _called(head, declared, name))
     if wanted is not None and not _fits(kind.content_type, wanted):
         raise MediaRefused(f"it should be {_ARTICLE[wanted]}, and is {kind.content_type}")
-    if kind.width and kind.height and kind.width * kind.height > MOST_PIXELS:
-        raise MediaRefused(f"a picture of {kind.width} x {kind.height} points is not taken")
     return kind
 
 

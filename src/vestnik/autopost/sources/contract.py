@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from vestnik.autopost.payload import screen
@@ -19,12 +20,19 @@ Secrets = Callable[[str], Awaitable[str]]
 
 
 class SourceFailed(VestnikError):
-    """A source could not be read. ``permanent``: it will not heal by itself, somebody has to change something."""
+    """A source could not be read. ``permanent``: it will not heal by itself, somebody has to change something.
+    ``repeated``: so did the run before this one, for the same reason."""
+
+    repeated = False
 
     def __init__(self, code: str, message: str, *, permanent: bool) -> None:
         super().__init__(message)
         self.code = code
         self.permanent = permanent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It may have to come out of another process."""
+        return partial(SourceFailed, permanent=self.permanent), (self.code, str(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from yarl import URL
 
+from vestnik.autopost.faults import told
 from vestnik.autopost.sources.contract import Secrets, SourceFailed, fingerprint
 from vestnik.errors import ConfigError, NotFound
 
@@ -86,11 +87,6 @@ def read_config(model: type[Config], config: Mapping[str, Any]) -> Config:
     try:
         return model.model_validate(config)
     except ValidationError as e:
-        faults = [f"{'.'.join(map(str, fault['loc'])) or 'config'}: {_said(fault['msg'])}" for fault in e.errors()]
         # Not chained: the fault of a DSN would carry the DSN.
-        message = "; ".join(faults)
+        message = told(model, config, e, "config")
     raise ConfigError(message)
-
-
-def _said(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Extra inputs are not permitted", "unknown key")

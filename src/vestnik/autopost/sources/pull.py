@@ -18,6 +18,7 @@ from vestnik.autopost.sources.schedule import KIND
 from vestnik.db.pool import Pool, call
 from vestnik.download import Downloader
 from vestnik.errors import ConfigError, NotFound, VestnikError
+from vestnik.log import get_log
 from vestnik.ops.jobs.registry import JobContext, JobFailed, JobKind
 
 PAGE: Final = 500
@@ -28,6 +29,7 @@ _CANNOT_STORE: Final = (
     psycopg.errors.StatementTooComplex,
 )
 Row = dict[str, Any]
+log = get_log()
 
 
 class SourceDisabled(VestnikError):
@@ -72,7 +74,9 @@ class Puller:
         try:
             return await self.pull(context.workspace_id, source_id, stop=lambda: context.should_stop)
         except SourceFailed as e:
-            raise JobFailed(str(e), code=e.code) from None
+            if not e.repeated:
+                log.warning("source.failed", workspace_id=context.workspace_id, source_id=source_id, code=e.code)
+            raise JobFailed(str(e), code=e.code, logged=True) from None
         except (SourceDisabled, NotFound) as e:
             # It was switched off or removed after its time had come.
             return {"outcome": "not_read", "reason": str(e)}
@@ -85,7 +89,13 @@ class Puller:
             outcome = await self._take(run, stop)
         except SourceFailed as e:
             error = {"code": e.code, "message": str(e), "permanent": e.permanent}
+            e.repeated = await self._failed_before(run, e.code)
             raise
+        except psycopg.errors.QueryCanceled:
+            said = "the database took too long to keep a page of it; the pages before it are kept"
+            slow = SourceFailed("took_too_long", said, permanent=False)
+            error = {"code": slow.code, "message": str(slow), "permanent": slow.permanent}
+            raise slow from None
         except asyncio.CancelledError:
             error = {"code": "cancelled", "message": "the run was cut off", "permanent": False}
             raise
@@ -171,6 +181,10 @@ class Puller:
         query = "select autopost.end_pull(%s, %s, %s, %s, %s) as stats"
         arguments = (run.workspace_id, run.source_id, run.run_id, outcome, Jsonb(error) if error else None)
         return (await call(self.pool, query, arguments))[0]["stats"] or {}
+
+    async def _failed_before(self, run: _Run, code: str) -> bool:
+        query = "select 1 from autopost.pull_sources where workspace_id = %s and source_id = %s and last_error ->> 'code' = %s"
+        return bool(await call(self.pool, query, (run.workspace_id, run.source_id, code)))
 
     def _reader(self, run: _Run) -> SourceReader:
         return reader(run.kind, downloader=self.downloader, secrets=self.secrets(run.workspace_id))

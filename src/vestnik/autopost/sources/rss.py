@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from vestnik.autopost.sources.contract import (
     Item,
     Reading,
     Secrets,
+    SourceFailed,
     fingerprint,
     in_words,
     listed,
@@ -21,6 +21,7 @@ from vestnik.autopost.sources.contract import (
     stable_key,
 )
 from vestnik.autopost.sources.declared import Address, Auth, Headers, SourceConfig
+from vestnik.autopost.sources.feeds.apart import bounded
 from vestnik.autopost.sources.feeds.entries import Entry, Feed
 from vestnik.autopost.sources.feeds.parse import parse_feed
 from vestnik.autopost.sources.feeds.post import FIELDS, entry_payload
@@ -59,6 +60,7 @@ class RssConfig(SourceConfig):
         return text
 
 
+MOST_ENTRIES = 100_000
 _NAMES = ", ".join(f"{{{name}}}" for name in sorted(FIELDS))
 
 
@@ -77,12 +79,14 @@ class RssReader:
             document = await fetch(self._downloader, config.url, headers, cursor if same else None)
             if document is None:
                 return Reading([], dict(cursor), unchanged=True)
-            listing = await asyncio.to_thread(_listing, config, document, self._clock())
+            listing = await bounded(len(document.body), _listing, config, document, self._clock())
         return self._passes.reading(listing, cursor, limit)
 
 
 def _listing(config: RssConfig, document: Document, now: datetime) -> Listing:
     feed = parse_feed(document.body, document.url, document.content_type)
+    if len(feed.entries) > MOST_ENTRIES:
+        raise SourceFailed("too_many_items", f"the feed has more than {MOST_ENTRIES} items", permanent=True)
     entries, notes = _distinct(feed)
     items = [_item(config, feed, key, entry, now) for key, entry in _oldest_first(entries, now)]
     # What was cut off has to come again, under whatever name the server gives to the whole.

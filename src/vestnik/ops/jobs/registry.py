@@ -30,11 +30,11 @@ class JobRetry(JobSignal):
 
 
 class JobFailed(JobSignal):
-    """It cannot succeed: a dead letter at once."""
+    """It cannot succeed: a dead letter at once. ``logged``: the handler tells the log itself, when there is news."""
 
-    def __init__(self, message: str, *, code: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str | None = None, logged: bool = False) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.logged = code, logged
 
 
 class JobSnooze(JobSignal):

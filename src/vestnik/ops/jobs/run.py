@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from uuid import UUID
 
@@ -20,7 +20,7 @@ log = get_log()
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """As ``ops.settle_jobs`` takes it."""
+    """As ``ops.settle_jobs`` takes it, and for the log its kind, and whether it knows of the failure."""
 
     workspace_id: str
     job_id: UUID
@@ -29,6 +29,8 @@ class Result:
     stats: Stats | None = None
     error: dict[str, Any] | None = None
     after: float | None = None
+    kind: str = ""
+    logged: bool = False
 
 
 class Run:
@@ -84,7 +86,7 @@ class Run:
         except JobRetry as e:
             return self._result_of("retry", error=_described(e, e.code), after=e.after)
         except JobFailed as e:
-            return self._result_of("failed", error=_described(e, e.code))
+            return replace(self._result_of("failed", error=_described(e, e.code)), logged=e.logged)
         except asyncio.CancelledError as e:
             return self._cut_short() if self._reason else self._result_of("retry", error=_described(e))
         except Exception as e:
@@ -115,7 +117,8 @@ class Run:
         self, outcome: Outcome, stats: Any = None, error: dict[str, Any] | None = None, after: float | None = None
     ) -> Result:
         kept = stats if isinstance(stats, dict) else None
-        return Result(self.context.workspace_id, self.context.job_id, self.lease, outcome, kept, error, after)
+        context = self.context
+        return Result(context.workspace_id, context.job_id, self.lease, outcome, kept, error, after, context.kind)
 
 
 def _described(error: BaseException, code: str | None = None) -> dict[str, Any]:

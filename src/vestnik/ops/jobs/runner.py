@@ -89,6 +89,9 @@ class Runner:
         """A place is free when its run has really ended, and its result is written."""
         return self._concurrency - len(self._runs) - self._settler.waiting
 
+    def held(self, workspace_id: str) -> int:
+        return sum(run.context.workspace_id == workspace_id for run in self._runs)
+
     async def workspaces(self) -> list[str]:
         query = "select w from ops.workspaces_with_jobs(%s, %s) w"
         return [row["w"] for row in await call(self._pool, query, (self._names, self._served))]

@@ -24,7 +24,7 @@ class Settler(Settling[Result]):
     async def write(self, workspace_id: str, batch: list[Result]) -> None:
         results = Jsonb([_as_json(result) for result in batch])
         for row in await call(self._pool, _SETTLE, (workspace_id, results)):
-            log.warning(f"job.{row['outcome']}", job_id=str(row["job_id"]), workspace_id=workspace_id)
+            self._tell(row["outcome"], next(result for result in batch if result.job_id == row["job_id"]))
 
     def bare(self, result: Result) -> Result:
         error = result.error and {key: ascii(str(value))[1:-1] for key, value in result.error.items()}
@@ -32,7 +32,13 @@ class Settler(Settling[Result]):
         return replace(result, stats=None, error=error, after=after)
 
     def names(self, result: Result) -> dict[str, str]:
-        return {"job_id": str(result.job_id)}
+        return {"job_id": str(result.job_id), "kind": result.kind}
+
+    def _tell(self, outcome: str, result: Result) -> None:
+        if outcome == "late" or not result.logged:
+            error = result.error or {}
+            code = error.get("code") or error.get("type")
+            log.warning(f"job.{outcome}", workspace_id=result.workspace_id, code=code, **self.names(result))
 
 
 _SETTLE = "select * from ops.settle_jobs(%s, %s) where outcome in ('late', 'dead')"

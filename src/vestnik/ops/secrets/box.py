@@ -42,7 +42,7 @@ class SecretBox:
         except InvalidToken as e:
             raise ConfigError(
                 "a stored credential was encrypted with another key",
-                hint="set VESTNIK_SECRET_KEY to the key that was in use, or store the credential again",
+                hint="set VESTNIK_SECRET_KEY to the key that was in use",
             ) from e
 
 

@@ -40,13 +40,15 @@ class Credentials:
             others = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
             raise ConfigError(
                 f"encrypted with another key: {', '.join(names[:MOST_NAMES])}{others}",
-                hint="set VESTNIK_SECRET_KEY to the key that was in use, or store them again with vestnik apply",
+                hint="set VESTNIK_SECRET_KEY to the key that was in use; if it is lost, empty core.credential_bindings"
+                " (vestnik db psql) and apply the declaration again",
             )
 
     async def store(self, connection: Connection, workspace_id: str, platform: str, auth_ref: str, token: str) -> bool:
-        """In the caller's transaction; False when that very token was stored already. What cannot be read is replaced."""
+        """In the caller's transaction; False when that very token was stored already. Raises ConfigError instead of replacing
+        what was encrypted with another key: that is the key of those who run."""
         sealed = await self._stored(connection, workspace_id, platform, auth_ref)
-        if sealed is not None and self._unlocked(sealed) == token:
+        if sealed is not None and self._box.unlock(sealed) == token:
             return False
         await connection.execute(
             "insert into core.credential_bindings (workspace_id, platform, auth_ref, secret, rotated_at)"

@@ -6,6 +6,9 @@ alter table autopost.policies
     add column upload_policy   jsonb not null default '{}' check (jsonb_typeof(upload_policy) = 'object'),
     add column media_max_bytes jsonb not null default '{}' check (jsonb_typeof(media_max_bytes) = 'object'),
     add column min_gap         interval check (min_gap > '0');
+-- How long a platform may work on a file that it was given.
+alter table autopost.policies
+    add column not_ready_patience interval not null default '15 minutes' check (not_ready_patience between '0' and '1 day');
 alter table autopost.channels add column min_gap interval check (min_gap > '0' and min_gap <= '365 days');
 
 -- Bounds of every duration: what is beyond all dates, or before now, would fail each call of its workspace.
@@ -76,8 +79,8 @@ alter table autopost.pull_sources
     add column updated_at timestamptz not null default now(),
     add constraint pull_sources_rhythm check (every is null or cron is null);
 
--- Which items of a source were taken. last_seen_at moves once a day while the source still shows the item, so that
--- what has gone from it can be forgotten.
+-- Which items of a source were taken. Kept for good: a feed that answers "unchanged" for months shows nothing, and what is
+-- forgotten would be posted again. last_seen_at moves once a day while the source shows the item.
 create table autopost.pull_items (
     workspace_id text        not null,
     source_id    text        not null,

@@ -11,8 +11,10 @@ from typing import Any, Final
 from xml.sax import SAXException
 
 import feedparser  # type: ignore[import-untyped]
+import feedparser.api  # type: ignore[import-untyped]
 
 from vestnik.autopost.sources.contract import SourceFailed
+from vestnik.autopost.sources.feeds import xml_parser
 from vestnik.autopost.sources.feeds.entries import Attachment, Body, Entry, Feed
 from vestnik.autopost.sources.feeds.json_feed import parse_json_feed
 from vestnik.autopost.sources.tidy import plain
@@ -21,6 +23,7 @@ _DECLARED: Final = re.compile(rb"\s*<\?xml[^>]*\sencoding\s*=")
 _PAGE: Final = re.compile(rb"\s*(<!doctype\s+html|<html[\s>])", re.IGNORECASE)
 _BEGUN: Final = re.compile(rb"<(?:\w+:)?(item|entry)[\s>]")
 _MARKS: Final = b"\xef\xbb\xbf"
+feedparser.api.PREFERRED_XML_PARSERS.insert(0, xml_parser.__name__)
 
 
 def parse_feed(body: bytes, url: str, content_type: str = "") -> Feed:
@@ -28,13 +31,7 @@ def parse_feed(body: bytes, url: str, content_type: str = "") -> Feed:
     start = body.removeprefix(_MARKS).lstrip()[:1]
     if start == b"{":
         return _json(body, url)
-    # It is not told the address: it would make names out of guids that change when the feed moves.
-    parsed = feedparser.parse(
-        io.BytesIO(body),
-        response_headers={"content-type": _content_type(body, content_type)},
-        sanitize_html=False,
-        resolve_relative_uris=False,
-    )
+    parsed = _parsed(body, content_type)
     if not parsed.version and not parsed.entries:
         raise _not_a_feed(body)
     entries, notes, cut_off = [_entry(each, url) for each in parsed.entries], [], False
@@ -46,6 +43,20 @@ def parse_feed(body: bytes, url: str, content_type: str = "") -> Feed:
             cut_off = True
             notes.append("the last item is cut off and waits until it is whole")
     return Feed(_words(parsed.feed, "title"), entries, notes, cut_off)
+
+
+def _parsed(body: bytes, content_type: str) -> Any:
+    # It is not told the address: it would make names out of guids that change when the feed moves.
+    try:
+        return feedparser.parse(
+            io.BytesIO(body),
+            response_headers={"content-type": _content_type(body, content_type)},
+            sanitize_html=False,
+            resolve_relative_uris=False,
+        )
+    except (ValueError, OverflowError) as e:  # of a character that there is not, like &#99999999;
+        failure = SourceFailed("not_a_feed", f"the answer is too broken to be read: {e}"[:300], permanent=False)
+    raise failure
 
 
 def _json(body: bytes, url: str) -> Feed:

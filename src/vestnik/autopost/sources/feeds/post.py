@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vestnik.autopost.sources.rss import RssConfig
 
 _IMAGE: Final = re.compile(r"<img\b[^>]*>", re.IGNORECASE)
-_ATTRIBUTE: Final = re.compile(r"([a-z-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE)
+_ATTRIBUTE: Final = re.compile(r"(?<![a-z-])([a-z-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE)
 _LONGEST_TAG, _MOST_TAGS = 64, 64
 
 

@@ -142,20 +142,45 @@ language sql volatile as $$
 $$;
 
 -- What waits, in the order in which it goes. A moment that is null depends on a person, or on files that are being fetched.
+-- The first of every channel come by its index, and the hours are judged once for all channels that share them: only a retry,
+-- whose pause may end outside them, is looked at by itself.
 create or replace function autopost.planned_deliveries(
     p_workspace_id text, p_channel_id text default null, p_limit integer default 200, p_now timestamptz default now())
 returns table (goes_at timestamptz, channel_id text, status text, message_id uuid, delivery_id uuid, scheduled_for timestamptz, shows text)
 language sql stable as $$
-    select w.at, w.channel_id, w.status, w.message_id, w.delivery_id, w.scheduled_for,
-           left(regexp_replace(case when w.render_meta ->> 'parse_mode' = 'HTML' then autopost.without_tags(w.rendered_text)
-                                    else w.rendered_text end, '\s+', ' ', 'g'), 80)
-    from (select d.*, case when d.held_at is null and d.not_before < 'infinity' then autopost.goes_at(d, c, p_now) end as at
-          from autopost.deliveries d
-          join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
-          where d.workspace_id = p_workspace_id and d.status in ('queued', 'claimed', 'retry')
-            and (p_channel_id is null or d.channel_id = p_channel_id)
-          order by at, d.created_at, d.channel_id limit p_limit) w
-    order by w.at, w.created_at, w.channel_id
+    with channel as materialized (
+        select c.channel_id, autopost.calendar_of(c) as calendar from autopost.channels c
+        where c.workspace_id = p_workspace_id and (p_channel_id is null or c.channel_id = p_channel_id)
+    ), opening as materialized (
+        select x.calendar, autopost.first_moment(x.calendar, p_now, p_now) as at from (select distinct c.calendar from channel c) x
+    ), soonest as (
+        select w.*, o.at as opens
+        from channel c
+        join opening o on o.calendar is not distinct from c.calendar,
+        lateral (
+            (select d.delivery_id, d.channel_id, d.created_at, d.not_before as due from autopost.deliveries d
+             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'queued'
+             order by d.not_before, d.created_at limit p_limit)
+            union all
+            (select d.delivery_id, d.channel_id, d.created_at, d.not_before from autopost.deliveries d
+             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'claimed'
+             order by d.not_before, d.created_at limit p_limit)
+            union all
+            (select d.delivery_id, d.channel_id, d.created_at, greatest(d.next_retry_at, d.not_before) from autopost.deliveries d
+             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'retry'
+             order by greatest(d.next_retry_at, d.not_before), d.created_at limit p_limit)) w
+        order by greatest(w.due, o.at), w.due, w.created_at, w.channel_id limit p_limit
+    )
+    select x.at, d.channel_id, d.status, d.message_id, d.delivery_id, d.scheduled_for,
+           left(regexp_replace(case when d.render_meta ->> 'parse_mode' = 'HTML' then autopost.without_tags(d.rendered_text)
+                                    else d.rendered_text end, '\s+', ' ', 'g'), 80)
+    from soonest w
+    join autopost.deliveries d on d.workspace_id = p_workspace_id and d.delivery_id = w.delivery_id
+    join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = d.channel_id,
+    lateral (select case when d.held_at is not null or d.not_before = 'infinity' then null
+                         when d.status = 'retry' then autopost.goes_at(d, c, p_now)
+                         else greatest(d.not_before, w.opens, p_now) end as at offset 0) x
+    order by x.at, w.due, w.created_at, w.channel_id
 $$;
 
 create or replace function autopost.without_tags(p_text text) returns text

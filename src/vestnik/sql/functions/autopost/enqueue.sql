@@ -38,7 +38,7 @@ begin
         return query
         select o.item, 'accepted', o.message_id, o.trace_id, run, o.enqueued, o.suppressed, o.failed,
                o.routed_by_tags, o.warnings, null::text[], o.media_pending
-        from autopost.enqueue_round(p_workspace_id, array(select p from unnest(posts) p where p.round = r), run, p_now) o;
+        from autopost.enqueue_round(p_workspace_id, array(select p from unnest(posts) p where p.round = r), run, p_now, p_kind <> 'pull') o;
     end loop;
 
     if posts <> '{}' then
@@ -102,9 +102,9 @@ language sql immutable as $$
     from (select *, row_number() over (partition by content_hash order by item)::integer as nth from unnest(p_posts)) p
 $$;
 
--- Every content hash at most once in p_posts.
+-- Every content hash at most once in p_posts. Nobody reads the warnings of what was pulled.
 create or replace function autopost.enqueue_round(
-    p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamptz)
+    p_workspace_id text, p_posts autopost.incoming[], p_run_id uuid, p_now timestamptz, p_warned boolean default true)
 returns table (item integer, message_id uuid, trace_id uuid, enqueued integer, suppressed integer, failed integer,
                routed_by_tags text[], warnings text[], media_pending integer)
 language plpgsql as $$
@@ -127,7 +127,9 @@ begin
     )
     select s.item, s.message_id, s.trace_id, coalesce(f.enqueued, 0), coalesce(f.suppressed, 0), coalesce(f.failed, 0),
            case when s.tags <> p.tags then s.tags end,
-           autopost.warnings_of(p_workspace_id, s, p.tags, p_now),
+           case when p_warned then autopost.warnings_of(p_workspace_id, s, p.tags, p_now)
+               || case when f.item is null then autopost.nobody_warning(p_workspace_id, s) else '{}' end
+               else '{}' end,
            coalesce(f.media_pending, 0)
     from unnest(stored) s
     join unnest(p_posts) p on p.item = s.item
@@ -144,6 +146,25 @@ language sql volatile as $$
     select array_remove(array[
         autopost.tags_warning(p_stored, p_tags), autopost.only_warning(p_workspace_id, p_stored),
         autopost.past_warning(p_stored, p_now), autopost.gap_warning(p_workspace_id, p_stored, p_now)], null)
+$$;
+
+-- Nobody gets it: the first channels that it was meant for, and why not. That the post names unknown ones is said already.
+create or replace function autopost.nobody_warning(p_workspace_id text, p_stored autopost.stored) returns text[]
+language sql stable as $$
+    with meant as materialized (
+        select c.channel_id as id, row_number() over (order by c.channel_id) as place, count(*) over () as total
+        from autopost.channels c
+        where c.workspace_id = p_workspace_id and c.channel_id = any (coalesce(p_stored.only_channels, array[c.channel_id]))
+    ), reason as (
+        select string_agg(m.id || ': ' || autopost.unwanted_reason(c, p_stored), '; ' order by m.place)
+               || case when max(m.total) > 3 then format('; and %s more', max(m.total) - 3) else '' end as said
+        from meant m join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = m.id
+        where m.place <= 3
+    )
+    select array_remove(array['no channel wants it: ' || coalesce(r.said, case
+        when p_stored.only_channels is null then 'the workspace has none'
+        when p_stored.only_channels = '{}' then 'the post names none' end)], null)
+    from reason r
 $$;
 
 create or replace function autopost.tags_warning(p_stored autopost.stored, p_tags text[]) returns text

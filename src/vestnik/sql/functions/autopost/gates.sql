@@ -85,3 +85,42 @@ begin
     from unnest(array['channel_paused', case when disable then 'channel_disabled' end]) a (action)
     where a.action is not null;
 end $$;
+
+-- What these channels were refused for is mended: their pauses end at p_from, and refusals count anew from there. A channel that
+-- is disabled stays so, and so does a pause that no refusal made.
+create or replace function autopost.forgive_channels(
+    p_workspace_id text, p_operator text, p_reason text, p_channel_ids text[], p_from timestamptz, p_now timestamptz default now())
+returns setof text
+language sql volatile as $$
+    with refused as materialized (
+        select c.channel_id, c.error_streak from autopost.channels c
+        where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids) and c.enabled and c.error_streak > 0
+        order by c.channel_id for no key update
+    ), forgiven as (
+        update autopost.channels c
+        set error_streak = 0, penalized_at = greatest(c.penalized_at, p_from),
+            paused_until = nullif(least(c.paused_until, p_from), p_now), updated_at = p_now
+        from refused r
+        where c.workspace_id = p_workspace_id and c.channel_id = r.channel_id
+        returning c.channel_id, c.paused_until, r.error_streak
+    ), noted as (
+        insert into autopost.events (workspace_id, id, channel_id, ts, action, meta)
+        select p_workspace_id, core.uuid7(p_now), f.channel_id, p_now, 'channel_enabled', jsonb_strip_nulls(jsonb_build_object(
+            'operator', p_operator, 'reason', p_reason, 'error_streak', f.error_streak, 'paused_until', f.paused_until))
+        from forgiven f
+    )
+    select f.channel_id from forgiven f order by 1
+$$;
+
+-- The channels of a credential whose token is new. For a moment dispatchers still know the old one: until it is over, sends would
+-- only be refused again.
+create or replace function autopost.forgive_credential(
+    p_workspace_id text, p_operator text, p_platform text, p_auth_ref text, p_now timestamptz default now())
+returns setof text
+language sql volatile as $$
+    select autopost.forgive_channels(p_workspace_id, p_operator, 'a new token', array(
+        select c.channel_id from autopost.channels c
+        left join autopost.channel_auth a on a.workspace_id = c.workspace_id and a.channel_id = c.channel_id
+        where c.workspace_id = p_workspace_id and c.platform = p_platform and coalesce(a.auth_ref, c.auth_ref) = p_auth_ref),
+        p_now + autopost.token_grace(), p_now)
+$$;

@@ -207,15 +207,17 @@ end $$;
 create or replace function autopost.token_grace() returns interval
 language sql immutable parallel safe as $$ select interval '10 seconds' $$;
 
--- The platform has it: kept for the next sender. Whoever brings it, what the platform said is true.
+-- The platform has it: kept for the next sender. With p_token only while the upload is that sender's: one that came back after it
+-- had lost its place may bring the handle of a bot that was rotated away meanwhile.
 create or replace function autopost.put_upload(
     p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_handle text, p_expires_at timestamptz,
-    p_now timestamptz default now()) returns void
+    p_token uuid default null, p_now timestamptz default now()) returns void
 language sql volatile as $$
     insert into autopost.media_blobs as b (workspace_id, blob_ref, provider, auth_ref, sent_as, file_id, expires_at, created_at, updated_at)
     values (p_workspace_id, p_blob_ref, p_provider, p_auth_ref, p_sent_as, p_handle, p_expires_at, p_now, p_now)
     on conflict (workspace_id, blob_ref, provider, auth_ref, sent_as) do update
     set file_id = excluded.file_id, expires_at = excluded.expires_at, taken_by = null, taken_until = null
+    where p_token is null or b.taken_by = p_token
 $$;
 
 -- The upload did not come about: the next one who waits may try.

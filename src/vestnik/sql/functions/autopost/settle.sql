@@ -146,6 +146,24 @@ language sql immutable as $$
         'raw', left(nullif(p_error ->> 'raw', '{}'), 500)))
 $$;
 
+-- The tries that count: those since the last progress of a series, less those that a file was not ready for.
+create or replace function autopost.tries_of(p_delivery autopost.deliveries) returns integer
+language sql immutable as $$
+    select p_delivery.attempt - coalesce((p_delivery.render_meta #>> '{series_progress,attempt}')::integer - 1, 0)
+         - coalesce((p_delivery.render_meta ->> 'not_ready_attempts')::integer, 0)
+$$;
+
+-- A platform still works on a file of the delivery: it is asked again for a while, and such tries do not count. Null: that is
+-- not the error, or the patience is over.
+create or replace function autopost.patience_of(
+    p_delivery autopost.deliveries, p_error jsonb, p_policy autopost.policies, p_now timestamptz) returns jsonb
+language sql stable as $$
+    select jsonb_build_object('not_ready_since', since,
+                              'not_ready_attempts', coalesce((p_delivery.render_meta ->> 'not_ready_attempts')::integer, 0) + 1)
+    from (select coalesce((p_delivery.render_meta ->> 'not_ready_since')::timestamptz, p_now)) first (since)
+    where p_error ->> 'code' = 'attachment.not.ready' and p_now < since + p_policy.not_ready_patience
+$$;
+
 -- How long to wait before the next try: the platform's word if it gave one, else exponential backoff; jitter on both.
 -- p_chance is a random number of the caller's: SQL that moves rows calls nothing volatile (ARCHITECTURE, Scale).
 create or replace function autopost.retry_delay(
@@ -173,6 +191,7 @@ declare
     error constant jsonb := autopost.normal_error(p_error, case when permanent then 'PERMANENT' else 'TRANSIENT' end);
     verdict text;
     chance constant double precision := random();
+    patience jsonb;
     delay interval;
     outcome text;
 begin
@@ -185,7 +204,8 @@ begin
     if verdict = 'illegal' then
         return verdict;
     end if;
-    delay := autopost.retry_delay(policy, row.attempt, error, chance);
+    patience := autopost.patience_of(row, error, policy, p_now);
+    delay := autopost.retry_delay(policy, coalesce((patience ->> 'not_ready_attempts')::integer, autopost.tries_of(row)), error, chance);
     perform autopost.feed_gates(row, error, delay, verdict = 'late', policy, p_now);
     if verdict = 'late' then
         perform autopost.note_delivery(row, 'late_result', error, '{}', p_now);
@@ -193,10 +213,11 @@ begin
     end if;
 
     outcome := case when permanent then 'failed_permanent' when autopost.must_hold(row, error) then 'held'
-                    when row.attempt >= policy.max_attempts then 'dead' else 'retry' end;
+                    when patience is null and autopost.tries_of(row) >= policy.max_attempts then 'dead' else 'retry' end;
     update autopost.deliveries d
     set status = case outcome when 'held' then 'retry' else outcome end, held_at = case outcome when 'held' then p_now end, last_error = error, settled_lease = d.lease, claimed_at = null, claim_token = null,
         sending_started_at = null, updated_at = p_now,
+        render_meta = case when patience is null then d.render_meta else d.render_meta || patience end,
         next_retry_at = case outcome when 'held' then 'infinity'
                                      when 'retry' then greatest(p_next_retry_at, case when p_next_retry_at is null then p_now + delay end) end
     where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id

@@ -13,7 +13,7 @@ declare
 begin
     with expired as (
         select d.delivery_id,
-               case when c.on_unknown = 'hold' then 'held' when d.attempt >= policy.max_attempts then 'dead' else 'retry' end as fate
+               case when c.on_unknown = 'hold' then 'held' when autopost.tries_of(d) >= policy.max_attempts then 'dead' else 'retry' end as fate
         from autopost.deliveries d
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
         where d.workspace_id = p_workspace_id and d.status = 'sending' and d.sending_started_at < p_now - policy.sending_lease

@@ -17,9 +17,13 @@ language sql stable as $$
     ), found as (
         select gate.* from d, lateral (values
             ('workspace', d.workspace_status <> 'active', 'infinity'::timestamptz, 'the workspace is ' || d.workspace_status),
-            ('disabled', not (d.c).enabled, 'infinity', format('channel %s is disabled', d.channel_id)),
+            ('disabled', not (d.c).enabled, 'infinity',
+                format('channel %s is disabled%s; enabled: true in its declaration brings it back', d.channel_id,
+                       case when not (d.c).enabled then autopost.gate_cause(p_workspace_id, d.c, 'channel_disabled') end)),
             ('held', d.held_at is not null, 'infinity', 'its outcome is unknown: confirm it or send it again'),
-            ('paused', (d.c).paused_until > p_now, (d.c).paused_until, format('channel %s is paused', d.channel_id)),
+            ('paused', (d.c).paused_until > p_now, (d.c).paused_until,
+                format('channel %s is paused%s', d.channel_id,
+                       case when (d.c).paused_until > p_now then autopost.gate_cause(p_workspace_id, d.c, 'channel_paused') end)),
             ('cooldown', (d.c).cooldown_until > p_now, (d.c).cooldown_until, 'the platform asked this channel to wait'),
             ('group_cooldown', (d.g).cooldown_until > p_now, (d.g).cooldown_until, format('the platform asked group %s to wait', (d.c).rate_group)),
             ('retry', d.status = 'retry' and d.next_retry_at > p_now and d.held_at is null, d.next_retry_at,
@@ -76,4 +80,18 @@ returns timestamptz
 language sql stable as $$
     select case when p_channel.window_mode = 'windowed' and not autopost.window_open(p_channel.posting_window, p_channel.timezone, p_at)
                 then coalesce(autopost.next_open(p_channel.posting_window, p_channel.timezone, greatest(p_at, p_planned)), 'infinity') end
+$$;
+
+-- What the platform said when it had the channel paused or disabled, or who did that by hand; null when its events do not
+-- tell. The actions of every delivery are named for the index that leaves them out.
+create or replace function autopost.gate_cause(p_workspace_id text, p_channel autopost.channels, p_action text) returns text
+language sql stable as $$
+    select ': ' || case when e.action = 'channel_enabled' then 'it goes on with ' || (e.meta ->> 'reason')
+                        when e.result = 'ok' then concat_ws(', ', e.meta ->> 'reason', 'by ' || (e.meta ->> 'operator'))
+                        when p_channel.error_streak > 0 then coalesce(e.error ->> 'message', e.error ->> 'code') end
+    from (select * from autopost.events e
+          where e.workspace_id = p_workspace_id and e.channel_id = p_channel.channel_id
+            and e.action in (p_action, 'channel_enabled') and e.action not in ('enqueue', 'send_attempt', 'sent')
+          order by e.ts desc limit 1) e
+    where e.action = p_action or (e.meta ->> 'paused_until')::timestamptz = p_channel.paused_until and p_action = 'channel_paused'
 $$;
