@@ -18,7 +18,9 @@ Row = Mapping[str, Any]
 IN_FLIGHT = {"queued", "claimed", "sending", "retry"}
 ENDS = {"sent", "deduped", "failed_permanent", "dead"}
 MICROSECOND = timedelta(microseconds=1)
-_FIXED = ("message_id", "channel_id", "content_hash", "created_at", "trace_id", "rendered_text", "render_meta")
+PATIENCE = timedelta(minutes=15)  # with a file that the platform still works on
+_FIXED = ("message_id", "channel_id", "content_hash", "created_at", "trace_id", "rendered_text")
+_NOTED = ("not_ready_since", "not_ready_attempts")  # beside what was rendered
 
 # Which moves each deed may make, and the events each of them leaves.
 BIRTHS = {"queued": "enqueue", "deduped": "dedup_suppressed", "failed_permanent": "validation_failed"}
@@ -75,11 +77,25 @@ class Delivery:
     begins: list[Begin] = field(default_factory=list)
     settled: int = 0  # the lease whose result was taken for the truth
     lost: bool = False  # a begin of it came to no known end, at least once
+    not_ready_since: datetime | None = None
+    not_ready: int = 0  # tries that a file was not ready for: they do not count
     stepped_aside: bool = False  # it gave up its place in the queue: an expired claim, or an operator
 
     @property
     def leases(self) -> int:
         return len(self.begins)
+
+    @property
+    def tries(self) -> int:
+        return int(self.row["attempt"]) - self.not_ready
+
+    def waits(self, error: Mapping[str, Any], now: datetime) -> bool:
+        """The file is not ready, and there is patience left: to be asked before the result is reported."""
+        return error["code"] == "attachment.not.ready" and now < (self.not_ready_since or now) + PATIENCE
+
+    def waited(self, now: datetime) -> None:
+        self.not_ready_since = self.not_ready_since or now
+        self.not_ready += 1
 
 
 class Ledger:
@@ -167,6 +183,7 @@ class Ledger:
     def _moved(self, deed: str, delivery: Delivery, row: Row, now: datetime) -> tuple[str, ...]:
         old = delivery.row
         assert all(old[column] == row[column] for column in _FIXED), "what never changes has changed"
+        assert _rendered(old) == _rendered(row), "what was rendered has changed"
         move = (old["status"], row["status"])
         if move[0] == move[1]:
             assert old["attempt"] == row["attempt"]
@@ -249,6 +266,10 @@ class Ledger:
     def _check_places(self) -> None:
         for channel_id, channel in self.channels.items():
             assert len(self.in_channel(channel_id, "sending")) <= channel["max_parallel"]
+
+
+def _rendered(row: Row) -> dict[str, Any]:
+    return {key: value for key, value in row["render_meta"].items() if key not in _NOTED}
 
 
 def verdict(delivery: Delivery, lease: int | None, success: bool) -> str:

@@ -305,16 +305,19 @@ class Queue(RuleBasedStateMachine):
         delivery = self._pick(pick, prefer="sending")
         chosen = self._lease(delivery, lease)
         worth = verdict(delivery, chosen, False)
+        waits = delivery.waits(ERRORS[error], self.now)
         if ERRORS[error]["category"] == "PERMANENT":
             settled, query = "failed_permanent", "select fail_permanent(%(w)s, %(id)s, %(error)s, %(lease)s, %(now)s)"
         else:
-            settled = "dead" if delivery.row["attempt"] >= self.policy["max_attempts"] else "retry"
+            settled = "retry" if waits or delivery.tries < self.policy["max_attempts"] else "dead"
             query = "select schedule_retry(%(w)s, %(id)s, null, %(error)s, %(lease)s, %(now)s)"
         began = delivery.row["sending_started_at"]
         expectation = self._expected_gates(delivery, ERRORS[error], worth, began)
         self._report(delivery, worth, {"settles": settled, "late": "late"}, query, chosen, ERRORS[error], expectation)
         if worth == "settles" and settled == "retry":
-            self._check_backoff(delivery.row, ERRORS[error])
+            if waits:
+                delivery.waited(self.now)
+            self._check_backoff(delivery, ERRORS[error], delivery.not_ready if waits else delivery.tries)
 
     def _report(
         self, delivery: Delivery, worth: str, answers: dict[str, str], query: str, lease: int | None,
@@ -342,6 +345,8 @@ class Queue(RuleBasedStateMachine):
             result = {"delivery_id": str(delivery.row["delivery_id"]), "lease": delivery.leases}
             if error is None:
                 changed[delivery.row["channel_id"]] = {"error_streak": 0}
+            elif delivery.waits(ERRORS[error], self.now):
+                delivery.waited(self.now)
             results.append(result if error is None else result | {"error": ERRORS[error]})
             delivery.settled = delivery.leases
         outcomes = {row["delivery_id"]: row["outcome"] for row in self._settle(results)}
@@ -364,7 +369,7 @@ class Queue(RuleBasedStateMachine):
             row = self.ledger.known[i].row
             held = self.ledger.channels[row["channel_id"]]["on_unknown"] == "hold"
             assert (row["held_at"] is not None) == held
-            assert (row["status"] == "dead") == (row["attempt"] >= self.policy["max_attempts"] and not held)
+            assert (row["status"] == "dead") == (self.ledger.known[i].tries >= self.policy["max_attempts"] and not held)
             assert row["next_retry_at"] == (None if row["status"] == "dead" else row["next_retry_at"])
         stale = {i for i, d in self.ledger.known.items() if d.row["status"] == "claimed" and self._is_stale(d.row)}
         self._sql("select autopost.sweep_claimed(%(w)s, 500, %(now)s)")
@@ -543,12 +548,13 @@ class Queue(RuleBasedStateMachine):
             }
         }
 
-    def _check_backoff(self, row: dict[str, Any], error: dict[str, Any]) -> None:
+    def _check_backoff(self, delivery: Delivery, error: dict[str, Any], nth: int) -> None:
+        row = delivery.row
         seconds = error.get("retry_after_ms", 0) / 1000
         if not seconds and error["code"] == "attachment.not.ready":
-            seconds = min(row["attempt"], 5)
+            seconds = min(nth, 5)
         if not seconds:
-            seconds = min(2 ** row["attempt"], 300)
+            seconds = min(2**nth, 300)
         least = timedelta(seconds=seconds)
         assert self.now + least <= row["next_retry_at"] <= self.now + least * 1.2 + timedelta(microseconds=1)
 
