@@ -1536,7 +1536,7 @@ begin
     where d.workspace_id = p_workspace_id and d.delivery_id = any (asked)
       and (p_channel_ids is null or d.channel_id = any (p_channel_ids))
       and d.status || '' in ('queued', 'claimed', 'sending', 'retry')
-    order by d.channel_id, d.delivery_id for no key update;
+    order by d.delivery_id for no key update;
 end $$;
 
 CREATE FUNCTION autopost.mark_sent(p_workspace_id text, p_delivery_id uuid, p_provider_message_id text, p_sent_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_raw_meta_json jsonb DEFAULT NULL::jsonb, p_lease integer DEFAULT NULL::integer, p_now timestamp with time zone DEFAULT now()) RETURNS text
@@ -2524,10 +2524,15 @@ end $$;
 CREATE FUNCTION autopost.release_claims(p_workspace_id text, p_channel_ids text[], p_reason text, p_now timestamp with time zone) RETURNS integer
     LANGUAGE sql
     AS $$
-    with released as (
+    with claimed as (
+        select d.delivery_id from autopost.deliveries d
+        where d.workspace_id = p_workspace_id and d.channel_id = any (p_channel_ids) and d.status = 'claimed'
+        for no key update skip locked
+    ), released as (
         update autopost.deliveries d
         set status = 'queued', not_before = coalesce(d.scheduled_for, d.created_at), claimed_at = null, claim_token = null, updated_at = p_now
-        where d.workspace_id = p_workspace_id and d.channel_id = any (p_channel_ids) and d.status = 'claimed'
+        from claimed c
+        where d.workspace_id = p_workspace_id and d.delivery_id = c.delivery_id
         returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
@@ -2570,7 +2575,7 @@ CREATE FUNCTION autopost.release_media(p_workspace_id text, p_message autopost.m
         from media x, autopost.deliveries d
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
         where d.workspace_id = p_workspace_id and d.message_id = p_message.message_id and d.status = 'queued' and d.not_before = 'infinity'
-        order by d.channel_id for no key update of d
+        order by d.delivery_id for no key update of d
     ), moved as (
         update autopost.deliveries d
         set status = case when j.error is null then 'queued' else 'failed_permanent' end, last_error = j.error,
@@ -2741,6 +2746,9 @@ begin
                 return;
             end if;
             refused := autopost.not_replaced(p_workspace_id, post, done.run_id, channels, p_now);
+            if coalesce(refused, '{}') = '{}' then
+                raise exception 'message % is not replaced in %, and nothing says why', p_message_id, array_to_string(channels, ', ');
+            end if;
             raise exception 'not everywhere' using errcode = 'VR001';
         exception when sqlstate 'VR001' then
             stays := stays || refused;
@@ -3115,7 +3123,7 @@ CREATE FUNCTION autopost.series_pace(p_workspace_id text, p_channel_id text) RET
     where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id
 $$;
 
-CREATE FUNCTION autopost.settle_awaited(p_workspace_id text, p_results jsonb, p_now timestamp with time zone) RETURNS uuid[]
+CREATE FUNCTION autopost.settle_awaited(p_workspace_id text, p_results jsonb, p_locked_channels text[], p_now timestamp with time zone) RETURNS uuid[]
     LANGUAGE sql
     AS $$
     with ids as materialized (
@@ -3132,7 +3140,8 @@ CREATE FUNCTION autopost.settle_awaited(p_workspace_id text, p_results jsonb, p_
         returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, r.provider_message_id, r.meta
     ), forgiven as (
         update autopost.channels c set error_streak = 0, updated_at = p_now
-        where c.workspace_id = p_workspace_id and c.error_streak > 0 and c.channel_id in (select s.channel_id from settled s)
+        where c.workspace_id = p_workspace_id and c.channel_id = any (p_locked_channels) and c.error_streak > 0
+          and c.channel_id in (select s.channel_id from settled s)
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.nth_uuid(ids.base, row_number() over ()), s.delivery_id, s.message_id, s.channel_id, p_now,
@@ -3149,21 +3158,26 @@ CREATE FUNCTION autopost.settle_deliveries(p_workspace_id text, p_results jsonb,
 #variable_conflict use_column
 declare
     settled uuid[];
-begin
-    perform autopost.lock_channels(p_workspace_id, array(
+    locked text[] := array(
         select distinct d.channel_id from jsonb_to_recordset(p_results) r (delivery_id uuid, error jsonb)
         join autopost.deliveries d on d.workspace_id = p_workspace_id and d.delivery_id = r.delivery_id
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
-        where r.error is not null or c.error_streak > 0));
+        where r.error is not null or c.error_streak > 0);
+begin
+    perform autopost.lock_channels(p_workspace_id, locked);
+    perform from autopost.deliveries d
+    where d.workspace_id = p_workspace_id
+      and d.delivery_id in (select r.delivery_id from jsonb_to_recordset(p_results) r (delivery_id uuid))
+    order by d.delivery_id for no key update;
 
-    settled := autopost.settle_awaited(p_workspace_id, p_results, p_now);
+    settled := autopost.settle_awaited(p_workspace_id, p_results, locked, p_now);
     return query select unnest(settled), 'sent';
     if cardinality(settled) = jsonb_array_length(p_results) then
         return;
     end if;
     return query
     select r.delivery_id, case when r.error is null
-        then autopost.settle_unawaited(p_workspace_id, r.delivery_id, r.lease, r.provider_message_id, r.sent_at, r.meta, p_now)
+        then autopost.settle_unawaited(p_workspace_id, r.delivery_id, r.lease, r.provider_message_id, r.sent_at, r.meta, locked, p_now)
         else autopost.settle_error(p_workspace_id, r.delivery_id, r.lease, r.error, r.next_retry_at, p_now) end
     from (select * from jsonb_to_recordset(p_results) x (delivery_id uuid, lease integer, provider_message_id text,
               sent_at timestamptz, meta jsonb, error jsonb, next_retry_at timestamptz)
@@ -3221,7 +3235,7 @@ begin
     return outcome;
 end $$;
 
-CREATE FUNCTION autopost.settle_unawaited(p_workspace_id text, p_delivery_id uuid, p_lease integer, p_provider_message_id text, p_sent_at timestamp with time zone, p_meta jsonb, p_now timestamp with time zone) RETURNS text
+CREATE FUNCTION autopost.settle_unawaited(p_workspace_id text, p_delivery_id uuid, p_lease integer, p_provider_message_id text, p_sent_at timestamp with time zone, p_meta jsonb, p_locked_channels text[], p_now timestamp with time zone) RETURNS text
     LANGUAGE plpgsql
     AS $$
 declare
@@ -3238,7 +3252,8 @@ begin
             claimed_at = null, claim_token = null, sending_started_at = null, updated_at = p_now
         where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id;
         update autopost.channels c set error_streak = 0, updated_at = p_now
-        where c.workspace_id = p_workspace_id and c.channel_id = row.channel_id and c.error_streak > 0;
+        where c.workspace_id = p_workspace_id and c.channel_id = row.channel_id and c.channel_id = any (p_locked_channels)
+          and c.error_streak > 0;
     end if;
     if verdict in ('current', 'late') then
         perform autopost.note_delivery(row, case verdict when 'current' then 'sent' else 'late_result' end, null,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import Any
+from uuid import UUID
 
 from crowd import failed, push_now, sent, settle_now, take_now
 from psycopg import AsyncClientCursor
@@ -50,6 +51,23 @@ class Bedlam:
 
     async def sweep(self) -> None:
         await call(self._pool, "select autopost.sweep_sending('w'), autopost.sweep_claimed('w')")
+
+    async def withdraw(self) -> None:
+        await call(
+            self._pool, "select * from autopost.cancel_deliveries('w', 'me', 'no', null, %s)", (await self._some(),)
+        )
+
+    async def postpone(self) -> None:
+        await call(
+            self._pool,
+            "select * from autopost.reschedule_deliveries('w', 'me', 'later', now() + interval '10 ms', null, %s)",
+            (await self._some(),),
+        )
+        await call(self._pool, "select autopost.replan_channel('w', %s, 'me')", (f"c{self._random.randint(0, 7)}",))
+
+    async def _some(self) -> list[UUID]:
+        query = f"select delivery_id from autopost.deliveries where {_IN_FLIGHT} order by random() limit 6"
+        return [row["delivery_id"] for row in await call(self._pool, query)]
 
     async def requeue(self) -> None:
         for section, status in ((3, "dead"), (4, "failed_permanent")):

@@ -105,7 +105,8 @@ async def test_two_doorkeepers_let_in_no_more_than_one_would(autopost: Any, crow
 
 async def test_the_functions_alone_never_deadlock(autopost: Any, impatient_pool: Pool) -> None:
     world = await bedlam(autopost, impatient_pool)
-    await for_seconds(2, *[world.dispatch] * 4, world.forget, world.push, world.sweep)
+    planning = [world.withdraw, world.postpone]
+    await for_seconds(2, *[world.dispatch] * 4, *[world.forget] * 2, world.push, world.sweep, *planning)
     assert world.begun > 50
     assert await deadlocks(impatient_pool) == 0
     await world.calm()

@@ -287,6 +287,53 @@ async def test_success_and_failure_of_one_send_at_once_agree_on_one(autopost: An
     assert await violations(autopost.connection, "w") == []
 
 
+async def test_results_of_the_same_deliveries_lock_them_in_order(autopost: Any, crowd: Crowd) -> None:
+    """Whoever waits for one delivery holds none that comes after it, awaited or not."""
+    await autopost.channel("a", max_parallel=2)
+    await autopost.push_batch({"text": "one"}, {"text": "two"})
+    lower, upper = sorted(await autopost.take(), key=lambda row: row["delivery_id"])
+    await autopost.sql("update autopost.deliveries set lease = 2 where delivery_id = %s", lower["delivery_id"])
+    other, sender = await crowd.hands(2)
+    async with other.connection.transaction():
+        assert await other.sent(lower["delivery_id"], 2) == "sent"
+        waiting = await crowd.blocked(sender, sender.settle(sent(upper), sent(lower)))
+        async with asyncio.timeout(5):
+            assert await other.sent(upper["delivery_id"], upper["lease"]) == "sent"
+    assert await waiting == {lower["delivery_id"]: "late", upper["delivery_id"]: "duplicate"}
+
+
+async def test_a_success_forgives_no_channel_that_it_has_not_locked(autopost: Any, crowd: Crowd) -> None:
+    """Its refusals came after the locks were taken: to wait for the channel now would be out of order."""
+    row = await begun(autopost)
+    holder, sender, operator = await crowd.hands(3)
+    async with holder.connection.transaction():
+        await holder.sql("savepoint before")
+        await holder.sql("select from autopost.deliveries for no key update")
+        waiting = await crowd.blocked(sender, sender.sent(row["delivery_id"], row["lease"]))
+        await operator.sql("update autopost.channels set error_streak = 1")
+        async with operator.connection.transaction():
+            await operator.sql("select autopost.lock_channels('w', array['a'])")
+            await holder.sql("rollback to before")
+            async with asyncio.timeout(5):
+                assert await waiting == "sent"
+    assert (await autopost.channel_row("a"))["error_streak"] == 1
+
+
+async def test_claims_that_are_being_decided_about_do_not_hold_up_a_cooldown(autopost: Any, crowd: Crowd) -> None:
+    await autopost.channel("a", rate_rps=1)
+    await autopost.push_batch({"text": "one"}, {"text": "two"})
+    (row,) = await autopost.take()
+    operator, sender = await crowd.hands(2)
+    async with operator.connection.transaction():
+        await operator.sql("select from autopost.deliveries where status = 'claimed' for no key update")
+        async with asyncio.timeout(5):
+            assert (
+                await sender.retry(row["delivery_id"], {"code": "429", "retry_after_ms": 9000}, row["lease"]) == "retry"
+            )
+    assert await autopost.statuses() == {"retry": 1, "claimed": 1}
+    assert await autopost.take() == [], "the cooldown holds what is still claimed"
+
+
 async def test_crossing_batches_of_results_do_not_deadlock(autopost: Any, pool: Pool) -> None:
     for n in range(6):
         await autopost.channel(f"c{n}", max_parallel=9, rate_group=f"g{5 - n}")

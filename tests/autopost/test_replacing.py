@@ -153,6 +153,19 @@ async def test_where_no_channel_can_take_the_new_text_nothing_changes(workspace:
     await goes_exactly_at(workspace, clock(15), "old")
 
 
+async def test_a_channel_that_refuses_without_a_reason_ends_the_attempt(autopost: Autopost) -> None:
+    """Else the post would be tried without it, again and again."""
+    await autopost.channel()
+    message = await push_at(autopost, "old", clock(15))
+    await autopost.sql(
+        "create or replace function autopost.not_replaced(p_workspace_id text, p_post jsonb, p_run_id uuid,"
+        " p_channels text[], p_now timestamptz) returns jsonb language sql as 'select null::jsonb'"
+    )
+    with pytest.raises(Exception, match="is not replaced in c1, and nothing says why"):
+        await replace(autopost, message, {"text": "x" * 5000})
+    await goes_exactly_at(autopost, clock(15), "old")
+
+
 async def test_what_was_sent_here_before_does_not_take_the_place_of_what_waits(workspace: Autopost) -> None:
     await workspace.channel("c1")
     await workspace.channel("c2", route_filter={"exclude": ["c1 only"]})

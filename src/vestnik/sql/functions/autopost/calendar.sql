@@ -40,7 +40,7 @@ begin
     where d.workspace_id = p_workspace_id and d.delivery_id = any (asked)
       and (p_channel_ids is null or d.channel_id = any (p_channel_ids))
       and d.status || '' in ('queued', 'claimed', 'sending', 'retry')
-    order by d.channel_id, d.delivery_id for no key update;
+    order by d.delivery_id for no key update;
 end $$;
 
 -- Withdraw. What is claimed or being sent is too late for it, and is told apart.

@@ -1,5 +1,6 @@
 -- Allocate: reserve the next slots of ready channels.
--- Lock order, here and everywhere: platform_limits by (platform, rate_group), channels by channel_id, deliveries.
+-- Lock order, here and everywhere: platform_limits by (platform, rate_group), channels by channel_id, deliveries by
+-- delivery_id; who does not keep it does not wait (skip locked).
 -- All are NO KEY UPDATE: a foreign key's KEY SHARE must never wait for a slot being given out.
 
 -- Channels after p_after that have something due and nothing in the way, found by hopping along the queue's indexes:
@@ -308,14 +309,19 @@ language sql volatile as $$
     returning d.delivery_id, d.channel_id, d.not_before
 $$;
 
--- Claims that wait behind a gate go back, to their old place in the queue.
+-- Claims that wait behind a gate go back, to their old place in the queue; but those that somebody else decides about just now.
 create or replace function autopost.release_claims(
     p_workspace_id text, p_channel_ids text[], p_reason text, p_now timestamptz) returns integer
 language sql volatile as $$
-    with released as (
+    with claimed as (
+        select d.delivery_id from autopost.deliveries d
+        where d.workspace_id = p_workspace_id and d.channel_id = any (p_channel_ids) and d.status = 'claimed'
+        for no key update skip locked
+    ), released as (
         update autopost.deliveries d
         set status = 'queued', not_before = coalesce(d.scheduled_for, d.created_at), claimed_at = null, claim_token = null, updated_at = p_now
-        where d.workspace_id = p_workspace_id and d.channel_id = any (p_channel_ids) and d.status = 'claimed'
+        from claimed c
+        where d.workspace_id = p_workspace_id and d.delivery_id = c.delivery_id
         returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)

@@ -105,7 +105,7 @@ language sql volatile as $$
         from media x, autopost.deliveries d
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
         where d.workspace_id = p_workspace_id and d.message_id = p_message.message_id and d.status = 'queued' and d.not_before = 'infinity'
-        order by d.channel_id for no key update of d
+        order by d.delivery_id for no key update of d
     ), moved as (
         update autopost.deliveries d
         set status = case when j.error is null then 'queued' else 'failed_permanent' end, last_error = j.error,

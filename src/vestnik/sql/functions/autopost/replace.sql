@@ -44,6 +44,9 @@ begin
                 return;
             end if;
             refused := autopost.not_replaced(p_workspace_id, post, done.run_id, channels, p_now);
+            if coalesce(refused, '{}') = '{}' then
+                raise exception 'message % is not replaced in %, and nothing says why', p_message_id, array_to_string(channels, ', ');
+            end if;
             raise exception 'not everywhere' using errcode = 'VR001';
         exception when sqlstate 'VR001' then
             stays := stays || refused;

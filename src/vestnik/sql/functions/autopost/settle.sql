@@ -19,29 +19,34 @@ language sql immutable as $$
 $$;
 
 -- Many results at once: [{delivery_id, lease, provider_message_id, sent_at?, meta?} or {delivery_id, lease, error, next_retry_at?}].
--- Groups and channels that a result may move are locked first, in the order of claim.sql. Nearly every success settles a row
--- that still waits for it: one update. What is left is judged one by one.
+-- Everything that a result may move is locked first, in the order of claim.sql: two calls may bring results of the same
+-- deliveries. Nearly every success settles a row that still waits for it: one update. What is left is judged one by one.
 create or replace function autopost.settle_deliveries(p_workspace_id text, p_results jsonb, p_now timestamptz default now())
 returns table (delivery_id uuid, outcome text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     settled uuid[];
-begin
-    perform autopost.lock_channels(p_workspace_id, array(
+    locked text[] := array(
         select distinct d.channel_id from jsonb_to_recordset(p_results) r (delivery_id uuid, error jsonb)
         join autopost.deliveries d on d.workspace_id = p_workspace_id and d.delivery_id = r.delivery_id
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
-        where r.error is not null or c.error_streak > 0));
+        where r.error is not null or c.error_streak > 0);
+begin
+    perform autopost.lock_channels(p_workspace_id, locked);
+    perform from autopost.deliveries d
+    where d.workspace_id = p_workspace_id
+      and d.delivery_id in (select r.delivery_id from jsonb_to_recordset(p_results) r (delivery_id uuid))
+    order by d.delivery_id for no key update;
 
-    settled := autopost.settle_awaited(p_workspace_id, p_results, p_now);
+    settled := autopost.settle_awaited(p_workspace_id, p_results, locked, p_now);
     return query select unnest(settled), 'sent';
     if cardinality(settled) = jsonb_array_length(p_results) then
         return;
     end if;
     return query
     select r.delivery_id, case when r.error is null
-        then autopost.settle_unawaited(p_workspace_id, r.delivery_id, r.lease, r.provider_message_id, r.sent_at, r.meta, p_now)
+        then autopost.settle_unawaited(p_workspace_id, r.delivery_id, r.lease, r.provider_message_id, r.sent_at, r.meta, locked, p_now)
         else autopost.settle_error(p_workspace_id, r.delivery_id, r.lease, r.error, r.next_retry_at, p_now) end
     from (select * from jsonb_to_recordset(p_results) x (delivery_id uuid, lease integer, provider_message_id text,
               sent_at timestamptz, meta jsonb, error jsonb, next_retry_at timestamptz)
@@ -54,7 +59,9 @@ end $$;
 
 -- "status || ''" keeps the planner off the partial indexes on status, here and in begin.sql: a row is found by its id, and
 -- what the statistics say of a status that rows pass through in milliseconds is always wrong.
-create or replace function autopost.settle_awaited(p_workspace_id text, p_results jsonb, p_now timestamptz) returns uuid[]
+-- Only locked channels are forgiven: refusals that came in the meantime count after this success.
+create or replace function autopost.settle_awaited(
+    p_workspace_id text, p_results jsonb, p_locked_channels text[], p_now timestamptz) returns uuid[]
 language sql volatile as $$
     with ids as materialized (
         select core.uuid7(p_now) as base
@@ -70,7 +77,8 @@ language sql volatile as $$
         returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, r.provider_message_id, r.meta
     ), forgiven as (
         update autopost.channels c set error_streak = 0, updated_at = p_now
-        where c.workspace_id = p_workspace_id and c.error_streak > 0 and c.channel_id in (select s.channel_id from settled s)
+        where c.workspace_id = p_workspace_id and c.channel_id = any (p_locked_channels) and c.error_streak > 0
+          and c.channel_id in (select s.channel_id from settled s)
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.nth_uuid(ids.base, row_number() over ()), s.delivery_id, s.message_id, s.channel_id, p_now,
@@ -84,7 +92,7 @@ $$;
 -- A success that its row does not wait for: swept meanwhile, settled before, or overtaken.
 create or replace function autopost.settle_unawaited(
     p_workspace_id text, p_delivery_id uuid, p_lease integer, p_provider_message_id text, p_sent_at timestamptz,
-    p_meta jsonb, p_now timestamptz) returns text
+    p_meta jsonb, p_locked_channels text[], p_now timestamptz) returns text
 language plpgsql as $$
 declare
     row autopost.deliveries;
@@ -100,7 +108,8 @@ begin
             claimed_at = null, claim_token = null, sending_started_at = null, updated_at = p_now
         where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id;
         update autopost.channels c set error_streak = 0, updated_at = p_now
-        where c.workspace_id = p_workspace_id and c.channel_id = row.channel_id and c.error_streak > 0;
+        where c.workspace_id = p_workspace_id and c.channel_id = row.channel_id and c.channel_id = any (p_locked_channels)
+          and c.error_streak > 0;
     end if;
     if verdict in ('current', 'late') then
         perform autopost.note_delivery(row, case verdict when 'current' then 'sent' else 'late_result' end, null,
