@@ -4709,6 +4709,7 @@ CREATE FUNCTION ops.must_be_kind(p_workspace_id text, p_kind text) RETURNS void
 begin
     perform ops.must_be_workspace(p_workspace_id);
     if not exists (select from ops.job_kinds k where k.workspace_id = p_workspace_id and k.kind = p_kind)
+       and not exists (select from ops.schedules s where s.workspace_id = p_workspace_id and s.kind = p_kind)
        and not exists (select from ops.jobs j where j.workspace_id = p_workspace_id and j.kind = p_kind) then
         raise exception 'no job of the kind % was ever seen in workspace %', p_kind, p_workspace_id using errcode = 'VN001';
     end if;

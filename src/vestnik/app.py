@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from socket import socket
 
 from vestnik.api.app import create_app
 from vestnik.api.server import http_server, listen
 from vestnik.autopost.dispatcher import Dispatcher
-from vestnik.autopost.housekeeping import ensure_event_partitions, keep_arrivals_small, keep_partitions_ahead
+from vestnik.autopost.housekeeping import ensure_event_partitions, keep_partitions_ahead
 from vestnik.db.migrate import check, migrate
 from vestnik.db.pool import Pool, make_pool
 from vestnik.equipment import Equipment, equipment
 from vestnik.errors import ConfigError
 from vestnik.log import get_log
+from vestnik.ops.jobs.recurring import put_recurring
 from vestnik.ops.jobs.runner import Runner
 from vestnik.ops.jobs.scheduler import Scheduler
 from vestnik.settings import Settings
@@ -77,7 +78,6 @@ async def _roles(
         make_pool(url, max_size=16, checkout_timeout=HTTP_PATIENCE, name="vestnik api") as http_pool,
         _kept_up(keep_partitions_ahead(pool), "partitions"),
         equipment(settings, pool) as tools,
-        _kept_up(keep_arrivals_small(tools.blobs), "arrivals") if "jobs" in roles else nullcontext(),
     ):
         running = await _start(settings, url, pool, http_pool, tools, roles, listening)
         try:
@@ -131,6 +131,7 @@ async def _start(
         stops.append(dispatcher.stop)
         tasks.append(asyncio.create_task(dispatcher.run(), name="dispatcher"))
     if "jobs" in roles:
+        await put_recurring(pool, tools.recurring())
         runner = Runner(url, pool, tools.job_kinds(), concurrency=settings.job_concurrency, poll=settings.dispatch_poll)
         scheduler = Scheduler(pool)
         stops += [runner.stop, scheduler.stop]

@@ -11,10 +11,12 @@ from vestnik.adapters.contract import Adapter
 from vestnik.autopost.media.arrival import MediaFetch
 from vestnik.autopost.media.blobs import BlobStore
 from vestnik.autopost.media.depot import SqlDepot
+from vestnik.autopost.media.sweep import arrivals_sweep
 from vestnik.autopost.sources.contract import Secrets
 from vestnik.autopost.sources.pull import Puller
 from vestnik.db.pool import Pool
 from vestnik.download import Downloader, parse_networks
+from vestnik.ops.jobs.recurring import Recurring
 from vestnik.ops.jobs.registry import JobKind, kinds
 from vestnik.ops.secrets.box import SecretBox
 from vestnik.ops.secrets.credentials import Credentials
@@ -36,7 +38,11 @@ class Equipment:
     def job_kinds(self) -> dict[str, JobKind]:
         """Every kind of jobs that a capability brings, by its name."""
         fetch = MediaFetch(self.downloader, self.blobs, self.media_max_bytes)
-        return kinds([fetch.kind(), self.puller.kind()])
+        return kinds([fetch.kind(), self.puller.kind(), *(each.kind for each in self.recurring())])
+
+    def recurring(self) -> list[Recurring]:
+        """What the service itself does by the clock."""
+        return [arrivals_sweep(self.blobs)]
 
 
 @asynccontextmanager

@@ -110,6 +110,18 @@ def test_schedules_show_when_they_come_next(cli: Cli, desk: Any) -> None:
     assert "2099-01-01 03:00:00" in seen
 
 
+def test_what_comes_by_the_clock_can_be_had_now(cli: Cli, desk: Any) -> None:
+    desk.execute(
+        "select ops.put_schedule('shop', 'nightly', %s, '2099-01-01T03:00Z')",
+        (Jsonb({"kind": "source.pull", "cron": "0 3 * * *"}),),
+    )
+    said = cli.ok("jobs", "fire", "shop", "nightly")
+    job_id = said.split()[1]
+    assert json.loads(cli.ok("jobs", "show", job_id, "--json"))["kind"] == "source.pull"
+    assert f"job {job_id}, which has not finished yet" in cli.ok("jobs", "fire", "shop", "nightly")
+    assert "no schedule weekly in workspace shop" in cli.refused("jobs", "fire", "shop", "weekly")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

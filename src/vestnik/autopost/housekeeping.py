@@ -1,25 +1,20 @@
-"""What is done aside: expired leases come back, old receipts and unfinished files go, the days of the event log are
-made ahead."""
+"""What is done aside: expired leases come back, old receipts go, the days of the event log are made ahead."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import LiteralString
 
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from vestnik.autopost.media.blobs import BlobStore
 from vestnik.db.pool import Connection, Pool, call, retrying
 from vestnik.db.refusals import OF_THE_ROWS
 from vestnik.log import get_log
-from vestnik.storage import StorageError
 
 SWEEP_EVERY = 5.0
 PARTITIONS_EVERY = 3600.0
-ARRIVALS_EVERY = 3600.0
 SWEEP_BATCH = 500
 log = get_log()
 
@@ -34,17 +29,12 @@ async def keep_partitions_ahead(pool: Pool) -> None:
     await _repeat(lambda: ensure_event_partitions(pool), PARTITIONS_EVERY)
 
 
-async def keep_arrivals_small(blobs: BlobStore) -> None:
-    """The jobs' role: what broke off on its way in does not stay for ever. Nothing takes so long to come."""
-    await _repeat(lambda: blobs.sweep(timedelta(days=1)), ARRIVALS_EVERY)
-
-
 async def _repeat(work: Callable[[], Awaitable[int]], every: float) -> None:
     while True:
         pause = every
         try:
             await work()
-        except (psycopg.Error, PoolTimeout, StorageError) as e:
+        except (psycopg.Error, PoolTimeout) as e:
             log.warning("housekeeping.failed", error=str(e).strip())
             pause = min(every, 30.0)
         await asyncio.sleep(pause)

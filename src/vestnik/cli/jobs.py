@@ -129,6 +129,16 @@ def schedules(workspace: Workspace = None, as_json: AsJson = False) -> None:
     show(rows, columns, as_json=as_json, empty="There is no schedule.")
 
 
+@app.command("fire")
+def fire(
+    workspace: OfWorkspace,
+    schedule: Annotated[str, typer.Argument(help="The schedule, as listed by: vestnik jobs schedules.")],
+) -> None:
+    """Let what comes round by the clock come now, beside its ticks."""
+    done = with_pool(lambda pool: verbs.fire_schedule_now(pool, workspace, schedule))
+    console.print(f"job {done.job_id}" + ("" if done.is_new else ", which has not finished yet"))
+
+
 def _on(job: UUID, verb: Callable[[Pool, str, UUID], Awaitable[Any]]) -> Any:
     """People name a job by its id alone."""
 

@@ -173,6 +173,22 @@ async def remove_schedule(pool: Pool, workspace_id: str, schedule_id: str) -> bo
     return bool((await call(pool, query, (workspace_id, schedule_id)))[0]["gone"])
 
 
+async def fire_schedule_now(pool: Pool, workspace_id: str, schedule_id: str) -> Enqueued:
+    """A job of a schedule beside its ticks, which stay as they are. At most one such job is unfinished."""
+    found = await call(pool, _FIRE_NOW, (workspace_id, schedule_id))
+    if not found:
+        raise NotFound(f"no schedule {schedule_id} in workspace {workspace_id}", hint="vestnik jobs schedules")
+    schedule = found[0]
+    return await enqueue(
+        pool,
+        workspace_id,
+        schedule["kind"],
+        schedule["payload"],
+        unique_key=f"schedule:{schedule_id}",
+        priority=schedule["priority"],
+    )
+
+
 async def list_schedules(pool: Pool, workspace_id: str | None = None) -> list[Row]:
     return await call(
         pool,
@@ -199,6 +215,7 @@ with done as materialized (
 )
 select done.job_id, done.is_new from done left join woken on true order by done.item
 """
+_FIRE_NOW = "select kind, payload, priority from ops.schedules where workspace_id = %s and schedule_id = %s"
 _COLUMNS = """job_id, workspace_id, kind, status, priority, attempt, run_at, created_at, started_at, finished_at, worker,
     schedule_id, progress, last_error"""
 _LIST = f"""
