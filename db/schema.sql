@@ -4412,12 +4412,13 @@ CREATE FUNCTION ops.due_jobs(p_workspace_id text, p_kinds text[], p_room integer
                  order by d.priority desc, d.run_at, d.job_id limit p_limit)
 $$;
 
-CREATE FUNCTION ops.due_schedules(p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(workspace_id text, schedule_id text, cron text, every interval, timezone text, missed text, next_at timestamp with time zone, asked_at timestamp with time zone)
+CREATE FUNCTION ops.due_schedules(p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now(), p_after_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, p_after_workspace_id text DEFAULT ''::text, p_after_schedule_id text DEFAULT ''::text) RETURNS TABLE(workspace_id text, schedule_id text, cron text, every interval, timezone text, missed text, next_at timestamp with time zone, asked_at timestamp with time zone)
     LANGUAGE sql STABLE
     AS $$
     select s.workspace_id, s.schedule_id, s.cron, s.every, s.timezone, s.missed, s.next_at, p_now
     from ops.schedules s
     where s.enabled and s.next_at <= p_now
+      and (s.next_at, s.workspace_id, s.schedule_id) > (p_after_at, p_after_workspace_id, p_after_schedule_id)
       and (s.workspace_id = '*' or exists (
           select from core.workspaces w where w.workspace_id = s.workspace_id and w.status = 'active'))
     order by s.next_at, s.workspace_id, s.schedule_id

@@ -20,6 +20,7 @@ PROMISED = {
     "latency": ("p50_ms", "p99_ms"),
     "media": ("uploads", "deliveries_per_s", "peak_rss_mb", "peak_rss_mb_large"),
     "pull": ("items_per_s", "vs_plain_insert"),
+    "soak": ("last_vs_first", "p99_ms", "bytes_per_delivery"),
 }
 
 
@@ -48,4 +49,11 @@ def test_it_prints_one_line_with_what_it_promises(name: str, own_folder: Path) -
 def test_an_unknown_one_is_refused_with_the_names_there_are(own_folder: Path) -> None:
     done = run("nothing", own_folder)
     assert done.returncode == 1
-    assert "drain, fanout, ingest, jobs, latency, media, pull" in done.stderr
+    assert "drain, fanout, ingest, jobs, latency, media, pull, soak" in done.stderr
+
+
+def test_only_what_lasts_as_long_as_one_likes_takes_minutes(own_folder: Path) -> None:
+    command = [sys.executable, "-m", "vestnik", "bench", "fanout", "--minutes", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=own_folder, check=False)
+    assert done.returncode == 1
+    assert "fanout ends by itself" in done.stderr

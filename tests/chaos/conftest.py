@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from stormy import Storm
+from stormy import Server, Storm
 
 from vestnik.app import prepare
 from vestnik.db.embedded import EmbeddedServer
@@ -19,13 +20,19 @@ CHANNELS = 12
 
 @pytest.fixture
 async def storm(own_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Storm]:
+    async with stormy_on(own_server, tmp_path) as storm:
+        yield storm
+
+
+@asynccontextmanager
+async def stormy_on(server: Server, folder: Path) -> AsyncIterator[Storm]:
     """Twelve Telegram channels without a rate; a lost send comes back after two seconds."""
-    await prepare(own_server.url)
+    await prepare(server.url)
     state = State(lenient=True, ring=2000)
     limits = state.platforms["telegram"].limits
     limits.chat_rps = limits.token_rps = None
     async with serve(state=state) as sandbox:
-        storm = Storm(own_server, sandbox, tmp_path, CHANNELS)
+        storm = Storm(server, sandbox, folder, CHANNELS)
         await storm.sql("insert into core.workspaces (workspace_id, name) values ('w', 'W')")
         await storm.sql(
             "insert into autopost.policies (workspace_id, sending_lease, expired_send_backoff, max_attempts)"
@@ -36,8 +43,10 @@ async def storm(own_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Sto
             " max_parallel) select 'w', 'c' || n, 'telegram', '-' || n, 'bot', 'bot', null, 2 from generate_series(1, %s) n",
             CHANNELS,
         )
-        async with make_pool(own_server.url, max_size=1) as pool, pool.connection() as connection:
-            credentials = Credentials(pool, SecretBox.open(tmp_path, None))
+        async with make_pool(server.url, max_size=1) as pool, pool.connection() as connection:
+            credentials = Credentials(pool, SecretBox.open(folder, None))
             await credentials.store(connection, "w", "telegram", "bot", "1:TOKEN")
-        yield storm
-        await storm.end()
+        try:
+            yield storm
+        finally:
+            await storm.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,21 +13,25 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from vestnik.db.embedded import EmbeddedServer
 from vestnik.sandbox.server import Sandbox
 
 CONCURRENCY = 12
 
 
+class Server(Protocol):
+    @property
+    def url(self) -> str: ...
+
+
 @dataclass
 class Storm:
-    server: EmbeddedServer
+    server: Server
     sandbox: Sandbox
     folder: Path
     channels: int
@@ -46,17 +51,21 @@ class Storm:
             )
 
     def dispatcher(self, **settings: str) -> subprocess.Popen[bytes]:
-        """``vestnik run dispatcher`` in a process of its own."""
+        return self.run("dispatcher", **settings)
+
+    def run(self, *roles: str, **settings: str) -> subprocess.Popen[bytes]:
+        """``vestnik run ROLE…`` in a process of its own."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("VESTNIK_")}
         ours = {
             "DATABASE_URL": self.server.url,
             "DATA_DIR": str(self.folder),
             "TELEGRAM_API_URL": self.sandbox.telegram_url,
             "SEND_CONCURRENCY": str(CONCURRENCY),
+            "HTTP_PORT": "0",
         } | settings
-        with (self.folder / f"dispatcher-{len(self.running)}.log").open("wb") as log:
+        with (self.folder / f"service-{len(self.running)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "vestnik", "run", "dispatcher"],
+                [sys.executable, "-m", "vestnik", "run", *roles],
                 env=kept | {f"VESTNIK_{k}": v for k, v in ours.items()},
                 cwd=self.folder,
                 stderr=log,
@@ -65,7 +74,19 @@ class Storm:
         return process
 
     def log(self) -> str:
-        return "".join(path.read_text() for path in sorted(self.folder.glob("dispatcher-*.log")))
+        return "".join(path.read_text() for path in sorted(self.folder.glob("service-*.log")))
+
+    async def http_url(self) -> str:
+        """Where the API listens, once it says so."""
+        said = re.compile(r"http://127\.0\.0\.1:\d+")
+
+        async def told() -> bool:
+            return said.search(self.log()) is not None
+
+        await self.until(told, "the API's address")
+        found = said.search(self.log())
+        assert found is not None
+        return found[0]
 
     async def until(self, true: Callable[[], Awaitable[bool]], what: str, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds

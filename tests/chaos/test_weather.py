@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 
+from pusher import Pusher
 from stormy import CONCURRENCY, Storm
 
+from vestnik.autopost.verbs import create_endpoint
+from vestnik.db.pool import make_pool
 from vestnik.sandbox.faults import parse_faults
 
 POSTS = 15
@@ -43,6 +46,24 @@ async def test_the_database_restarts_in_the_middle_of_a_run(storm: Storm) -> Non
     await storm.all_sent()
     assert process.poll() is None, storm.log()
     await storm.check(POSTS)
+
+
+async def test_the_database_restarts_ten_times_under_steady_pushes_and_the_service_never(storm: Storm) -> None:
+    async with make_pool(storm.server.url, max_size=1) as pool:
+        secret = await create_endpoint(pool, "w", "door", rps=1000)
+    process = storm.run("api", "dispatcher", "jobs")
+    pusher = Pusher(await storm.http_url(), secret)
+    enough = asyncio.Event()
+    pushing = asyncio.create_task(pusher.push_until(enough))
+    for _ in range(10):
+        await storm.arrived_at_least(storm.arrived().total() + 30)
+        await asyncio.to_thread(storm.server.stop, force=True)
+        await asyncio.to_thread(storm.server.start)
+    enough.set()
+    await pushing
+    await storm.all_sent()
+    assert process.poll() is None, storm.log()
+    await storm.check(len(pusher.taken))
 
 
 async def test_connections_are_cut_again_and_again(storm: Storm) -> None:

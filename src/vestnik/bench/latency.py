@@ -47,7 +47,7 @@ async def run(ground: Ground, size: Size, turn: int) -> Figures:
         secret = await create_endpoint(pool, WORKSPACE, "bench", rps=size.pushes_per_s * 50)
         with tempfile.TemporaryDirectory(prefix="vestnik-bench-service-") as name:
             folder = Path(name)
-            _install_adapter(folder)
+            install_adapter(folder)
             async with running(SERVICE, url, folder, import_path=folder) as http_url:
                 ground.say(f"{size.pushes_per_s:g} pushes a second for {size.seconds:g} seconds")
                 connection = await connect(http_url)
@@ -74,7 +74,7 @@ def _figures(pushes: list[_Push], called: dict[str, int]) -> Figures:
     }
 
 
-def _install_adapter(folder: Path) -> None:
+def install_adapter(folder: Path) -> None:
     """The adapter comes in by the door that is there for adapters from outside: an entry point of an installed package."""
     package = folder / "vestnik_bench-0.dist-info"
     package.mkdir()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import uvloop
 
-from vestnik.bench import drain, fanout, ingest, jobs, latency, media, pull
+from vestnik.bench import drain, fanout, ingest, jobs, latency, media, pull, soak
 from vestnik.bench.ground import Ground, fresh_server
 from vestnik.bench.report import Figures, summary
-from vestnik.errors import NotFound
+from vestnik.errors import ConfigError, NotFound
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,28 @@ BENCHMARKS = {
     "latency": Benchmark(latency.run, latency.Size(), latency.TINY, latency.AIMS),
     "media": Benchmark(media.run, media.Size(), media.TINY, media.AIMS),
     "pull": Benchmark(pull.run, pull.Size(), pull.TINY, pull.AIMS),
+    "soak": Benchmark(soak.run, soak.Size(), soak.TINY, soak.AIMS),
 }
 
 
 def measure(
-    name: str, *, runs: int = 1, tiny: bool = False, version: int = 18, say: Callable[[str], None] = lambda _: None
+    name: str,
+    *,
+    runs: int = 1,
+    tiny: bool = False,
+    minutes: float | None = None,
+    version: int = 18,
+    say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Runs one benchmark and returns what it prints. Nothing of it is left behind, also when it is interrupted."""
     if name not in BENCHMARKS:
         raise NotFound(f"no benchmark {name!r}", hint=f"there are {', '.join(BENCHMARKS)}")
     benchmark = BENCHMARKS[name]
     size = benchmark.tiny if tiny else benchmark.full
+    if minutes is not None:
+        if not hasattr(size, "minutes"):
+            raise ConfigError(f"{name} ends by itself, not after some minutes")
+        size = replace(size, minutes=minutes)
     say("starting a server")
     with _termination_as_interrupt(), fresh_server(version) as server:
         return uvloop.run(_measure(name, benchmark, Ground(server, say), size, runs))

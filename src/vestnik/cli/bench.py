@@ -18,6 +18,9 @@ def bench(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHMARKS)}.")],
     runs: Annotated[int, typer.Option(min=1, help="How many times; the result is the median and the spread.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on one line.")] = False,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.05, max=1440, help="How long the load lasts: for soak, 10 by itself.")
+    ] = None,
     pg: Annotated[int, typer.Option("--pg", help="Version of the embedded PostgreSQL: 18 or 16.")] = 18,
     tiny: Annotated[
         bool, typer.Option("--tiny", help="As small as can be: shows that it works, measures nothing.")
@@ -26,7 +29,7 @@ def bench(
     """Measure the speed of Vestnik on a fresh server of its own, which is removed at the end."""
     configure("warning")
     with _progress() as say:
-        result = measure(name, runs=runs, tiny=tiny, version=pg, say=say)
+        result = measure(name, runs=runs, tiny=tiny, minutes=minutes, version=pg, say=say)
     show(result, as_json=as_json)
 
 

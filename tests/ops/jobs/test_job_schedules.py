@@ -152,6 +152,14 @@ async def test_a_schedule_that_cannot_be_does_not_stop_the_others(own_jobs: Jobs
     assert await fire_due(pool, own_jobs.now + HOUR) == 1
 
 
+async def test_however_many_cannot_be_the_others_get_their_turn(own_jobs: Jobs, pool: Pool) -> None:
+    for n in range(5):
+        await put(pool, own_jobs, f"broken-{n}", cron="0 9 * * *")
+    await own_jobs.sql("update ops.schedules set cron = 'nonsense', next_at = %s", own_jobs.now)
+    await put(pool, own_jobs, "fine")
+    assert await fire_due(pool, own_jobs.now + HOUR, page=2) == 1
+
+
 async def test_a_schedule_beyond_the_last_date_does_not_stop_the_others(own_jobs: Jobs, pool: Pool) -> None:
     await put(pool, own_jobs, "broken", every=timedelta(days=3650))
     await put(pool, own_jobs, "fine", missed="all")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import psycopg
 from psycopg_pool import PoolTimeout
@@ -38,26 +40,32 @@ class Scheduler:
                 pass
 
 
-async def fire_due(pool: Pool, now: datetime | None = None) -> int:
+async def fire_due(pool: Pool, now: datetime | None = None, page: int = 1000) -> int:
     """Everything that is due, by the database's clock unless ``now`` is given; returns how many jobs that made."""
     fired = 0
-    for schedule in await call(pool, "select * from ops.due_schedules(p_now => coalesce(%s, now()))", (now,)):
-        try:
-            rule = Rule(schedule["cron"], schedule["every"], schedule["timezone"])
-            ticks, following = due(rule, schedule["missed"], schedule["next_at"], schedule["asked_at"])
-            names = (schedule["workspace_id"], schedule["schedule_id"])
-            arguments = (*names, schedule["next_at"], following, ticks, schedule["asked_at"], schedule["workspace_id"])
-            done = await call(pool, _FIRE, arguments)
-            fired += done[0]["jobs"] or 0
-        except (*OF_THE_ROWS, OverflowError) as e:
-            # One that cannot be must not stop the others. No date is as far away as some intervals are long.
-            log.error(
-                "schedule.failed",
-                workspace_id=schedule["workspace_id"],
-                schedule_id=schedule["schedule_id"],
-                error=str(e),
-            )
-    return fired
+    query = "select * from ops.due_schedules(%s, coalesce(%s, now()), %s, %s, %s)"
+    place: tuple[Any, ...] = ("-infinity", "", "")
+    while True:
+        schedules = await call(pool, query, (page, now, *place))
+        for schedule in schedules:
+            fired += await _fire(pool, schedule)
+        if len(schedules) < page:
+            return fired
+        now = schedules[-1]["asked_at"]
+        place = tuple(schedules[-1][name] for name in ("next_at", "workspace_id", "schedule_id"))
+
+
+async def _fire(pool: Pool, schedule: Mapping[str, Any]) -> int:
+    names = (schedule["workspace_id"], schedule["schedule_id"])
+    try:
+        rule = Rule(schedule["cron"], schedule["every"], schedule["timezone"])
+        ticks, following = due(rule, schedule["missed"], schedule["next_at"], schedule["asked_at"])
+        arguments = (*names, schedule["next_at"], following, ticks, schedule["asked_at"], schedule["workspace_id"])
+        return (await call(pool, _FIRE, arguments))[0]["jobs"] or 0
+    except (*OF_THE_ROWS, OverflowError) as e:
+        # One that cannot be must not stop the others. No date is as far away as some intervals are long.
+        log.error("schedule.failed", workspace_id=names[0], schedule_id=names[1], error=str(e))
+        return 0
 
 
 _FIRE = """

@@ -60,14 +60,18 @@ begin
     return found;
 end $$;
 
--- Schedules of active workspaces whose tick has come, the longest waiting first, with the moment of asking. No locks.
-create or replace function ops.due_schedules(p_limit integer default 1000, p_now timestamptz default now())
+-- Schedules of active workspaces whose tick has come, the longest waiting first, with the moment of asking. No locks. Those that
+-- cannot fire stay due, so what comes after the last one of a page is asked for by its place.
+create or replace function ops.due_schedules(
+    p_limit integer default 1000, p_now timestamptz default now(), p_after_at timestamptz default '-infinity',
+    p_after_workspace_id text default '', p_after_schedule_id text default '')
 returns table (workspace_id text, schedule_id text, cron text, every interval, timezone text, missed text,
                next_at timestamptz, asked_at timestamptz)
 language sql stable as $$
     select s.workspace_id, s.schedule_id, s.cron, s.every, s.timezone, s.missed, s.next_at, p_now
     from ops.schedules s
     where s.enabled and s.next_at <= p_now
+      and (s.next_at, s.workspace_id, s.schedule_id) > (p_after_at, p_after_workspace_id, p_after_schedule_id)
       and (s.workspace_id = '*' or exists (
           select from core.workspaces w where w.workspace_id = s.workspace_id and w.status = 'active'))
     order by s.next_at, s.workspace_id, s.schedule_id
