@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-pg18 test-pg16 lint bench db-dump lock clean
+.PHONY: help setup demo dev test test-pg18 test-pg16 test-n8n lint bench db-dump architecture lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1|\2/' | column -t -s '|'
@@ -34,6 +34,9 @@ test-pg18:
 test-pg16: ## The SQL once more, on PostgreSQL 16 and without a locale
 	env -u LC_ALL LANG=C VESTNIK_TEST_PG=16 $(BIN)/python -m pytest -n 2 -m pg16
 
+test-n8n: setup ## The workflows in a real n8n: 2.4 GB into ~/.cache/vestnik, some minutes
+	folder=$$($(BIN)/python tests/n8n/real/install.py) && VESTNIK_TEST_N8N="$$folder" $(BIN)/python -m pytest -n 0 tests/n8n/real
+
 lint: setup ## Style, types, dependency direction
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -46,6 +49,12 @@ bench: setup ## Measure: make bench NAME=drain
 
 db-dump: setup ## Write db/schema.sql anew
 	$(BIN)/python -m vestnik.db.dump
+
+architecture: ## Draw docs/architecture.png from docs/architecture.svg (Debian: chromium, fonts-inter)
+	@profile=$$(mktemp -d) && chromium --headless --no-sandbox --disable-gpu --disable-background-networking \
+		--disable-component-update --disable-sync --no-first-run --user-data-dir="$$profile" --hide-scrollbars \
+		--force-device-scale-factor=2 --window-size=1120,596 --screenshot=docs/architecture.png \
+		"file://$(CURDIR)/docs/architecture.svg" 2>/dev/null; status=$$?; rm -rf "$$profile"; exit $$status
 
 lock: setup ## Write the locked requirements anew, from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

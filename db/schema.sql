@@ -70,6 +70,65 @@ CREATE FUNCTION autopost.added_up(p_before jsonb, p_more jsonb) RETURNS jsonb
     select coalesce(jsonb_object_agg(m.key, coalesce((p_before ->> m.key)::bigint, 0) + m.value::bigint), '{}') from jsonb_each_text(p_more) m
 $$;
 
+CREATE TABLE autopost.deliveries (
+    workspace_id text NOT NULL,
+    delivery_id uuid NOT NULL,
+    message_id uuid NOT NULL,
+    channel_id text NOT NULL,
+    hash_version integer DEFAULT 1 NOT NULL,
+    content_hash text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    scheduled_for timestamp with time zone,
+    trace_id uuid,
+    enqueue_batch_id uuid,
+    template_version text,
+    rendered_text text,
+    render_meta jsonb DEFAULT '{}'::jsonb NOT NULL,
+    not_before timestamp with time zone DEFAULT now() NOT NULL,
+    next_retry_at timestamp with time zone,
+    held_at timestamp with time zone,
+    lost_leases integer DEFAULT 0 NOT NULL,
+    status text DEFAULT 'queued'::text NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    lease integer DEFAULT 0 NOT NULL,
+    settled_lease integer DEFAULT 0 NOT NULL,
+    claimed_at timestamp with time zone,
+    sending_started_at timestamp with time zone,
+    sent_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    claim_token text,
+    provider_message_id text,
+    last_error jsonb,
+    CONSTRAINT deliveries_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'claimed'::text, 'sending'::text, 'sent'::text, 'retry'::text, 'deduped'::text, 'failed_permanent'::text, 'dead'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='1');
+
+CREATE FUNCTION autopost.ahead_of(p_workspace_id text, p_delivery autopost.deliveries, p_now timestamp with time zone) RETURNS TABLE(claims bigint, due bigint, later bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    select case when p_delivery.status in ('queued', 'claimed') then (
+               select count(*) from autopost.deliveries o
+               where o.workspace_id = p_workspace_id and o.channel_id = p_delivery.channel_id and o.status = 'claimed'
+                 and (p_delivery.status = 'queued' or o.not_before <= p_now
+                      and (o.not_before, o.created_at) < (p_delivery.not_before, p_delivery.created_at))) else 0 end,
+           case when p_delivery.status = 'queued' then (
+               select count(*) from autopost.deliveries o
+               where o.workspace_id = p_workspace_id and o.channel_id = p_delivery.channel_id and o.status = 'queued'
+                 and o.not_before <= least(p_now, p_delivery.not_before) and o.created_at < p_delivery.created_at) + (
+               select count(*) from autopost.deliveries o
+               where o.workspace_id = p_workspace_id and o.channel_id = p_delivery.channel_id and o.status = 'retry'
+                 and o.next_retry_at <= p_now and o.not_before <= p_now and o.created_at < p_delivery.created_at
+                 -- Retries come by their moments: one that is younger hides those behind it.
+                 and o.next_retry_at < coalesce((
+                     select min(y.next_retry_at) from autopost.deliveries y
+                     where y.workspace_id = p_workspace_id and y.channel_id = p_delivery.channel_id and y.status = 'retry'
+                       and y.created_at >= p_delivery.created_at), 'infinity')) else 0 end,
+           case when p_delivery.status = 'queued' and p_delivery.not_before > p_now and p_delivery.not_before < 'infinity' then (
+               select count(*) from autopost.deliveries o
+               where o.workspace_id = p_workspace_id and o.channel_id = p_delivery.channel_id and o.status = 'queued'
+                 and o.not_before > p_now and o.not_before <= p_delivery.not_before and o.created_at < p_delivery.created_at) else 0 end
+$$;
+
 CREATE FUNCTION autopost.album_problem(p_platform text, p_kinds text[], p_text text, p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -82,6 +141,12 @@ CREATE FUNCTION autopost.album_problem(p_platform text, p_kinds text[], p_text t
             then format('MAX puts no buttons under %s: they go under the text, and this post has none',
                         case p_kinds[1] when 'audio' then 'audio' else 'a file' end) end
 $_$;
+
+CREATE FUNCTION autopost.alerts_of_monitor() RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select '{dead,failed_permanent,paused_channels,channel_disabled,waiting,source,jobs_dead,alert_target,webhook}'::text[]
+$$;
 
 CREATE FUNCTION autopost.array_of(p_raw jsonb, p_key text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -163,6 +228,57 @@ CREATE FUNCTION autopost.assign_slots(p_workspace_id text, p_run_id text, p_deli
     from slotted s
     where d.workspace_id = p_workspace_id and d.delivery_id = s.delivery_id
     returning d.delivery_id, d.channel_id, d.not_before
+$$;
+
+CREATE TABLE autopost.channels (
+    workspace_id text NOT NULL,
+    channel_id text NOT NULL,
+    platform text NOT NULL,
+    target_id text NOT NULL,
+    auth_ref text NOT NULL,
+    rate_group text NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    title text,
+    send_mode text DEFAULT 'mixed'::text NOT NULL,
+    rate_rps double precision DEFAULT 1,
+    max_parallel integer DEFAULT 1 NOT NULL,
+    next_allowed_at timestamp with time zone,
+    cooldown_until timestamp with time zone,
+    last_begin_at timestamp with time zone,
+    paused_until timestamp with time zone,
+    penalized_at timestamp with time zone,
+    timezone text,
+    window_mode text DEFAULT 'immediate'::text NOT NULL,
+    posting_window jsonb,
+    dedup_ttl_hours integer DEFAULT 168,
+    error_streak integer DEFAULT 0 NOT NULL,
+    on_unknown text DEFAULT 'resend'::text NOT NULL,
+    settings jsonb DEFAULT '{}'::jsonb NOT NULL,
+    tags text[],
+    route_filter jsonb,
+    template_ref text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    min_gap interval,
+    CONSTRAINT channels_channel_id_check CHECK ((channel_id <> ''::text)),
+    CONSTRAINT channels_dedup_ttl_hours_check CHECK ((dedup_ttl_hours >= 0)),
+    CONSTRAINT channels_max_parallel_check CHECK ((max_parallel >= 1)),
+    CONSTRAINT channels_min_gap_check CHECK (((min_gap > '00:00:00'::interval) AND (min_gap <= '365 days'::interval))),
+    CONSTRAINT channels_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['resend'::text, 'hold'::text]))),
+    CONSTRAINT channels_rate_rps_check CHECK ((rate_rps >= (0)::double precision)),
+    CONSTRAINT channels_route_filter_shape CHECK (((route_filter IS NULL) OR ((jsonb_typeof(route_filter) = 'object'::text) AND ((((route_filter - 'include_any'::text) - 'include_all'::text) - 'exclude'::text) = '{}'::jsonb) AND (NOT jsonb_path_exists(route_filter, 'strict $.*?(@.type() != "array")'::jsonpath)) AND (NOT jsonb_path_exists(route_filter, 'strict $.*[*]?(@.type() != "string")'::jsonpath, silent => true)) AND ((route_filter)::text = lower((route_filter)::text))))),
+    CONSTRAINT channels_send_mode_check CHECK ((send_mode = ANY (ARRAY['text'::text, 'media'::text, 'mixed'::text]))),
+    CONSTRAINT channels_settings_check CHECK ((jsonb_typeof(settings) = 'object'::text)),
+    CONSTRAINT channels_tags_check CHECK (((tags)::text = lower((tags)::text))),
+    CONSTRAINT channels_target_id_check CHECK ((target_id <> ''::text)),
+    CONSTRAINT channels_window_mode_check CHECK ((window_mode = ANY (ARRAY['immediate'::text, 'windowed'::text])))
+);
+
+CREATE FUNCTION autopost.auth_of(p_channel autopost.channels) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce((select a.auth_ref from autopost.channel_auth a
+                     where a.workspace_id = p_channel.workspace_id and a.channel_id = p_channel.channel_id), p_channel.auth_ref)
 $$;
 
 CREATE FUNCTION autopost.bare_url(p_url text, p_parameters text[], p_hosts text[], p_amp text, p_marks text) RETURNS text
@@ -262,6 +378,44 @@ begin
     return query select * from autopost.start_sends(p_workspace_id, p_run_id, due, p_now);
 end $$;
 
+CREATE FUNCTION autopost.broken_deliveries(p_workspace_id text, p_after jsonb, p_limit integer, p_now timestamp with time zone) RETURNS TABLE(seen bigint, troubles jsonb, after jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with page as materialized (
+        select d.* from autopost.deliveries d
+        where d.workspace_id = p_workspace_id
+          and d.delivery_id > coalesce((p_after #>> '{}')::uuid, '00000000-0000-0000-0000-000000000000')
+        order by d.delivery_id limit p_limit
+    ), broken as (
+        select p.delivery_id, r.kind, r.says
+        from page p
+        left join autopost.messages m on m.workspace_id = p_workspace_id and m.message_id = p.message_id
+        left join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = p.channel_id,
+        lateral (values
+            ('delivery_without_message', m.message_id is null, format('its message %s is not there', p.message_id)),
+            ('delivery_without_channel', c.channel_id is null, format('its channel %s is not there', p.channel_id)),
+            ('wrong_hash', m.content_hash <> p.content_hash, 'its hash is not that of its message'),
+            ('unseen_by_sweeps', autopost.hidden_from_sweeps(p, m.payload ? 'media') is not null,
+                autopost.hidden_from_sweeps(p, m.payload ? 'media')),
+            ('sent_without_time', p.status = 'sent' and p.sent_at is null, 'it is sent, and no moment is kept'),
+            ('media_without_origin', p.status in ('queued', 'claimed', 'retry') and p.not_before < 'infinity' and exists (
+                    select from jsonb_array_elements(case when jsonb_typeof(m.payload -> 'media') = 'array' then m.payload -> 'media' end) i (item)
+                    where i.item ? 'blob_ref' and not exists (
+                        select from autopost.media_origin o
+                        where o.workspace_id = p_workspace_id and o.blob_ref = i.item ->> 'blob_ref' and o.deleted_at is null)),
+                'a file of its post is not there any more')
+        ) r (kind, is_broken, says)
+        where r.is_broken
+        union all
+        select x.delivery_id, x.kind, x.says
+        from autopost.contradictions(p_workspace_id, array(select p.delivery_id from page p), p_now) x
+    )
+    select (select count(*) from page),
+           (select coalesce(jsonb_agg(jsonb_build_object('kind', b.kind, 'subject', b.delivery_id, 'says', b.says)
+                                      order by b.kind, b.delivery_id), '[]') from broken b),
+           (select to_jsonb(p.delivery_id) from page p order by p.delivery_id offset p_limit - 1)
+$$;
+
 CREATE FUNCTION autopost.button_problem(p_buttons jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -301,50 +455,6 @@ CREATE FUNCTION autopost.buttons_problem(p_platform text, p_buttons jsonb) RETUR
     from jsonb_array_elements(p_buttons) line
 $$;
 
-CREATE TABLE autopost.channels (
-    workspace_id text NOT NULL,
-    channel_id text NOT NULL,
-    platform text NOT NULL,
-    target_id text NOT NULL,
-    auth_ref text NOT NULL,
-    rate_group text NOT NULL,
-    enabled boolean DEFAULT true NOT NULL,
-    title text,
-    send_mode text DEFAULT 'mixed'::text NOT NULL,
-    rate_rps double precision DEFAULT 1,
-    max_parallel integer DEFAULT 1 NOT NULL,
-    next_allowed_at timestamp with time zone,
-    cooldown_until timestamp with time zone,
-    last_begin_at timestamp with time zone,
-    paused_until timestamp with time zone,
-    penalized_at timestamp with time zone,
-    timezone text,
-    window_mode text DEFAULT 'immediate'::text NOT NULL,
-    posting_window jsonb,
-    dedup_ttl_hours integer DEFAULT 168,
-    error_streak integer DEFAULT 0 NOT NULL,
-    on_unknown text DEFAULT 'resend'::text NOT NULL,
-    settings jsonb DEFAULT '{}'::jsonb NOT NULL,
-    tags text[],
-    route_filter jsonb,
-    template_ref text,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    min_gap interval,
-    CONSTRAINT channels_channel_id_check CHECK ((channel_id <> ''::text)),
-    CONSTRAINT channels_dedup_ttl_hours_check CHECK ((dedup_ttl_hours >= 0)),
-    CONSTRAINT channels_max_parallel_check CHECK ((max_parallel >= 1)),
-    CONSTRAINT channels_min_gap_check CHECK (((min_gap > '00:00:00'::interval) AND (min_gap <= '365 days'::interval))),
-    CONSTRAINT channels_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['resend'::text, 'hold'::text]))),
-    CONSTRAINT channels_rate_rps_check CHECK ((rate_rps >= (0)::double precision)),
-    CONSTRAINT channels_route_filter_shape CHECK (((route_filter IS NULL) OR ((jsonb_typeof(route_filter) = 'object'::text) AND ((((route_filter - 'include_any'::text) - 'include_all'::text) - 'exclude'::text) = '{}'::jsonb) AND (NOT jsonb_path_exists(route_filter, 'strict $.*?(@.type() != "array")'::jsonpath)) AND (NOT jsonb_path_exists(route_filter, 'strict $.*[*]?(@.type() != "string")'::jsonpath, silent => true)) AND ((route_filter)::text = lower((route_filter)::text))))),
-    CONSTRAINT channels_send_mode_check CHECK ((send_mode = ANY (ARRAY['text'::text, 'media'::text, 'mixed'::text]))),
-    CONSTRAINT channels_settings_check CHECK ((jsonb_typeof(settings) = 'object'::text)),
-    CONSTRAINT channels_tags_check CHECK (((tags)::text = lower((tags)::text))),
-    CONSTRAINT channels_target_id_check CHECK ((target_id <> ''::text)),
-    CONSTRAINT channels_window_mode_check CHECK ((window_mode = ANY (ARRAY['immediate'::text, 'windowed'::text])))
-);
-
 CREATE FUNCTION autopost.calendar_of(p_channel autopost.channels) RETURNS jsonb
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -366,14 +476,14 @@ begin
         update autopost.deliveries d
         set status = 'failed_permanent', next_retry_at = null, held_at = null, updated_at = p_now,
             not_before = case when d.not_before = 'infinity' then p_now else d.not_before end,
-            last_error = jsonb_build_object('category', 'PERMANENT', 'scope', 'delivery', 'code', 'cancelled', 'message', left(p_reason, 500))
+            last_error = jsonb_build_object('category', 'PERMANENT', 'scope', 'delivery', 'code', 'cancelled', 'message', left(core.redact_text(p_reason), 500))
         from unsent u
         where d.workspace_id = p_workspace_id and d.delivery_id = u.delivery_id and u.status in ('queued', 'retry')
         returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, u.status as from_status
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, 'cancelled', m.attempt,
-               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', p_reason, 'from_status', m.from_status)
+               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', core.redact_text(p_reason), 'from_status', m.from_status)
         from moved m
     )
     select u.delivery_id, u.channel_id, case when m.delivery_id is null then 'too_late' else 'cancelled' end
@@ -416,6 +526,25 @@ CREATE FUNCTION autopost.channel_values(p_channel_id text, p_title text, p_targe
            || jsonb_build_object('id', p_channel_id, 'title', p_title, 'target', p_target)
 $$;
 
+CREATE FUNCTION autopost.channels_at_a_glance(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select jsonb_build_object('total', count(*),
+        'paused', count(*) filter (where c.enabled and c.paused_until > p_now), 'disabled', count(*) filter (where not c.enabled),
+        'paused_first', coalesce((array_agg(c.channel_id order by c.channel_id)
+                                  filter (where c.enabled and c.paused_until > p_now))[1:20], '{}'),
+        'disabled_first', coalesce((array_agg(c.channel_id order by c.channel_id) filter (where not c.enabled))[1:20], '{}'))
+    from autopost.channels c where c.workspace_id = p_workspace_id
+$$;
+
+CREATE FUNCTION autopost.channels_with_auth(p_workspace_id text, p_auth_ref text, p_platform text DEFAULT NULL::text) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+    select c.channel_id from autopost.channels c
+    where c.workspace_id = p_workspace_id and autopost.auth_of(c) = p_auth_ref and (p_platform is null or c.platform = p_platform)
+    order by c.channel_id
+$$;
+
 CREATE FUNCTION autopost.channels_with_due_claims(p_workspace_id text, p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE sql STABLE
     AS $$
@@ -431,6 +560,151 @@ CREATE FUNCTION autopost.channels_with_due_claims(p_workspace_id text, p_now tim
     select h.channel_id from hop h
     where exists (select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
                   and d.status = 'claimed' and d.not_before <= p_now)
+$$;
+
+CREATE TABLE ops.alert_policies (
+    workspace_id text NOT NULL,
+    failed_permanent_max integer DEFAULT 10 NOT NULL,
+    failed_permanent_within interval DEFAULT '00:10:00'::interval NOT NULL,
+    paused_channels_max integer DEFAULT 3 NOT NULL,
+    waiting_longest interval DEFAULT '00:10:00'::interval NOT NULL,
+    missed_intervals integer DEFAULT 3 NOT NULL,
+    oldest_xmin interval DEFAULT '01:00:00'::interval NOT NULL,
+    disk_free_percent double precision DEFAULT 10 NOT NULL,
+    repeat_every interval DEFAULT '04:00:00'::interval NOT NULL,
+    clear_after interval DEFAULT '00:05:00'::interval NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT alert_policies_clear_after_check CHECK (((clear_after >= '00:00:00'::interval) AND (clear_after <= '1 day'::interval))),
+    CONSTRAINT alert_policies_disk_free_percent_check CHECK (((disk_free_percent >= (0)::double precision) AND (disk_free_percent <= (100)::double precision))),
+    CONSTRAINT alert_policies_failed_permanent_max_check CHECK ((failed_permanent_max >= 0)),
+    CONSTRAINT alert_policies_failed_permanent_within_check CHECK (((failed_permanent_within >= '00:00:01'::interval) AND (failed_permanent_within <= '30 days'::interval))),
+    CONSTRAINT alert_policies_missed_intervals_check CHECK (((missed_intervals >= 1) AND (missed_intervals <= 1000))),
+    CONSTRAINT alert_policies_oldest_xmin_check CHECK (((oldest_xmin >= '00:00:01'::interval) AND (oldest_xmin <= '365 days'::interval))),
+    CONSTRAINT alert_policies_paused_channels_max_check CHECK ((paused_channels_max >= 0)),
+    CONSTRAINT alert_policies_repeat_every_check CHECK (((repeat_every >= '00:01:00'::interval) AND (repeat_every <= '365 days'::interval))),
+    CONSTRAINT alert_policies_waiting_longest_check CHECK (((waiting_longest >= '00:00:01'::interval) AND (waiting_longest <= '365 days'::interval)))
+);
+
+CREATE FUNCTION autopost.check_channels(p_workspace_id text, p_policy ops.alert_policies, p_now timestamp with time zone) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with paused as (
+        select count(*) as n, (array_agg(c.channel_id order by c.channel_id))[1:10] as channels, max(c.paused_until) as until
+        from autopost.channels c where c.workspace_id = p_workspace_id and c.enabled and c.paused_until > p_now
+    )
+    select 'paused_channels', '', 'warning', format('%s channels are paused', n),
+           jsonb_build_object('count', n, 'channels', channels, 'until', until, 'limit', p_policy.paused_channels_max)
+    from paused where n > p_policy.paused_channels_max
+    union all
+    select 'channel_disabled', c.channel_id, 'critical',
+           format('channel %s is disabled: refused %s times in a row', c.channel_id, c.error_streak),
+           jsonb_build_object('channel_id', c.channel_id, 'platform', c.platform, 'error_streak', c.error_streak)
+    from autopost.channels c
+    where c.workspace_id = p_workspace_id and not c.enabled
+      and c.error_streak >= (select p.disable_after_permanent_streak from autopost.policies p where p.workspace_id = p_workspace_id)
+$$;
+
+CREATE FUNCTION autopost.check_failed(p_workspace_id text, p_policy ops.alert_policies, p_now timestamp with time zone) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with dead as (
+        select count(*) as n, min(d.updated_at) as since, mode() within group (order by d.last_error ->> 'code') as code,
+               count(distinct d.channel_id) as channels
+        from autopost.deliveries d where d.workspace_id = p_workspace_id and d.status = 'dead'
+    ), refused as (
+        select count(*) as n, mode() within group (order by d.last_error ->> 'code') as code,
+               count(distinct d.channel_id) as channels
+        from autopost.deliveries d
+        where d.workspace_id = p_workspace_id and d.status = 'failed_permanent'
+          and d.updated_at > p_now - p_policy.failed_permanent_within and d.last_error ->> 'code' is distinct from 'cancelled'
+    )
+    select 'dead', '', 'critical', format('%s dead, mostly with %s', n, code),
+           jsonb_build_object('count', n, 'since', since, 'code', code, 'channels', channels)
+    from dead where n > 0
+    union all
+    select 'failed_permanent', '', 'warning', format('%s refused for good within %s, mostly with %s', n,
+               p_policy.failed_permanent_within, code),
+           jsonb_build_object('count', n, 'code', code, 'channels', channels, 'limit', p_policy.failed_permanent_max,
+                              'within', extract(epoch from p_policy.failed_permanent_within))
+    from refused where n > p_policy.failed_permanent_max
+$$;
+
+CREATE FUNCTION autopost.check_page(p_workspace_id text, p_limit integer DEFAULT 5000, p_kept interval DEFAULT NULL::interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(stage text, rows_seen bigint, troubles jsonb, pass_ended boolean)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    stages constant text[] := '{events,deliveries,handles,items}';
+    gone_before constant timestamptz := coalesce(p_now - p_kept, greatest(ops.gone_before(p_workspace_id, 'deliveries'),
+                                                                          ops.gone_before(p_workspace_id, 'messages')));
+    kept jsonb;
+    began timestamptz;
+    turn integer;
+    page record;
+begin
+    insert into autopost.checks (workspace_id, source) values (p_workspace_id, 'integrity') on conflict do nothing;
+    select c.place, c.pass_began_at into kept, began from autopost.checks c
+    where c.workspace_id = p_workspace_id and c.source = 'integrity' for no key update;
+    turn := coalesce((kept ->> 'stage')::integer, 1);
+    if turn = 1 and not kept ? 'after' then
+        began := p_now;
+    end if;
+    stage := stages[turn];
+    case stage
+        when 'events' then select * into page from autopost.stray_events(p_workspace_id, kept -> 'after', began, p_limit, gone_before);
+        when 'deliveries' then select * into page from autopost.broken_deliveries(p_workspace_id, kept -> 'after', p_limit, p_now);
+        when 'handles' then select * into page from autopost.stray_handles(p_workspace_id, kept -> 'after', p_limit);
+        else select * into page from autopost.stray_items(p_workspace_id, kept -> 'after', p_limit, gone_before);
+    end case;
+    perform autopost.note_findings(p_workspace_id, 'integrity', page.troubles, p_now);
+
+    pass_ended := page.after is null and turn = cardinality(stages);
+    update autopost.checks c
+    set place = case when page.after is not null then jsonb_build_object('stage', turn, 'after', page.after)
+                     when pass_ended then '{}' else jsonb_build_object('stage', turn + 1) end,
+        pass_began_at = began, pass_ended_at = case when pass_ended then p_now else c.pass_ended_at end, updated_at = p_now
+    where c.workspace_id = p_workspace_id and c.source = 'integrity';
+    if pass_ended then
+        delete from autopost.findings f where f.workspace_id = p_workspace_id and f.source = 'integrity' and f.last_seen_at < began;
+    end if;
+    rows_seen := page.seen;
+    troubles := page.troubles;
+    return next;
+end $$;
+
+CREATE FUNCTION autopost.check_partitions() RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    select 'default_partition', '', 'warning', 'events lie in the default partition', '{}'::jsonb
+    where exists (select from autopost.events_default)
+$$;
+
+CREATE FUNCTION autopost.check_sources(p_workspace_id text, p_policy ops.alert_policies, p_now timestamp with time zone) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    select 'source', s.source_id, 'warning',
+           case when s.failures >= p_policy.missed_intervals then format('source %s failed %s times in a row', s.source_id, s.failures)
+                else format('source %s was not read since %s', s.source_id, coalesce(s.last_run_at, s.created_at)) end,
+           jsonb_strip_nulls(jsonb_build_object('source_id', s.source_id, 'failures', s.failures, 'last_run_at', s.last_run_at,
+               'code', coalesce(s.last_error ->> 'code', s.last_error ->> 'type')))
+    from autopost.pull_sources s
+    left join ops.schedules x on x.workspace_id = s.workspace_id and x.schedule_id = 'source:' || s.source_id
+    where s.workspace_id = p_workspace_id and s.enabled and autopost.is_active(p_workspace_id)
+      and (s.failures >= p_policy.missed_intervals
+           or greatest(s.last_run_at, s.created_at, s.updated_at)
+              < p_now - s.every * p_policy.missed_intervals - interval '1 minute'
+           or s.cron is not null and x.next_at < p_now - p_policy.waiting_longest)
+$$;
+
+CREATE FUNCTION autopost.check_waiting(p_workspace_id text, p_policy ops.alert_policies, p_now timestamp with time zone) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with stuck as (
+        select s.channel_id, s.since from autopost.stuck_channels(p_workspace_id, p_now - p_policy.waiting_longest, p_now) s
+    )
+    select 'waiting', '', 'critical', format('%s channels do not move', count(*)),
+           jsonb_build_object('count', count(*), 'since', min(s.since),
+                              'channels', (array_agg(s.channel_id order by s.since, s.channel_id))[1:10])
+    from stuck s having count(*) > 0
 $$;
 
 CREATE FUNCTION autopost.claim_and_begin(p_workspace_id text, p_run_id text, p_limit integer, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(delivery_id uuid, lease integer, attempt integer, message_id uuid, trace_id uuid, channel_id text, platform text, target_id text, auth_ref text, rate_group text, settings jsonb, rendered_text text, render_meta jsonb, payload jsonb)
@@ -567,44 +841,124 @@ begin
     return query select f.key, f.outcome, f.message_id, f.enqueued, f.suppressed, f.failed, f.media_pending, f.problem from unnest(fresh) f;
 end $$;
 
+CREATE FUNCTION autopost.confirm_deliveries(p_workspace_id text, p_operator text, p_reason text, p_delivery_ids uuid[] DEFAULT NULL::uuid[], p_channel_id text DEFAULT NULL::text, p_until timestamp with time zone DEFAULT NULL::timestamp with time zone, p_limit integer DEFAULT 500, p_provider_message_id text DEFAULT NULL::text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(delivery_id uuid, channel_id text, outcome text, status text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    asked constant uuid[] := array(select autopost.lock_held(p_workspace_id, p_delivery_ids, p_channel_id, coalesce(p_until, p_now), p_limit));
+begin
+    return query
+    with held as materialized (
+        select d.* from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = any (asked)
+    ), moved as (
+        update autopost.deliveries d
+        set status = 'sent', sent_at = least(h.held_at, p_now), settled_lease = d.lease, last_error = null, next_retry_at = null,
+            held_at = null, updated_at = p_now,
+            provider_message_id = coalesce(p_provider_message_id, h.render_meta #>> '{series_progress,provider_message_ids,0}')
+        from held h
+        where d.workspace_id = p_workspace_id and d.delivery_id = h.delivery_id and h.status || '' = 'retry' and h.held_at is not null
+        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, d.lease, d.provider_message_id, h.held_at
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
+        select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, a.action, m.attempt,
+               jsonb_strip_nulls(jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', core.redact_text(p_reason),
+                   'provider_message_id', m.provider_message_id, 'lease', m.lease, 'held_at', m.held_at, 'from_status', 'retry'))
+        from moved m, unnest('{confirmed,sent}'::text[]) a (action)
+    )
+    select h.delivery_id, h.channel_id, case when m.delivery_id is null then 'not_held' else 'confirmed' end,
+           case when m.delivery_id is null then h.status else 'sent' end
+    from held h left join moved m on m.delivery_id = h.delivery_id
+    order by h.channel_id, h.delivery_id;
+end $$;
+
+CREATE FUNCTION autopost.confirm_delivery(p_workspace_id text, p_operator text, p_reason text, p_delivery_id uuid, p_provider_message_id text DEFAULT NULL::text, p_now timestamp with time zone DEFAULT now()) RETURNS text
+    LANGUAGE sql
+    AS $$
+    select autopost.require_held(p_workspace_id, p_delivery_id, max(x.outcome), max(x.status))
+    from autopost.confirm_deliveries(p_workspace_id, p_operator, p_reason, array[p_delivery_id],
+                                     p_provider_message_id => p_provider_message_id, p_now => p_now) x
+$$;
+
 CREATE FUNCTION autopost.content_hash(p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     select left(core.sha256_hex((p_payload - 'type')::text), 32)
 $$;
 
-CREATE TABLE autopost.deliveries (
-    workspace_id text NOT NULL,
-    delivery_id uuid NOT NULL,
-    message_id uuid NOT NULL,
-    channel_id text NOT NULL,
-    hash_version integer DEFAULT 1 NOT NULL,
-    content_hash text NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    scheduled_for timestamp with time zone,
-    trace_id uuid,
-    enqueue_batch_id uuid,
-    template_version text,
-    rendered_text text,
-    render_meta jsonb DEFAULT '{}'::jsonb NOT NULL,
-    not_before timestamp with time zone DEFAULT now() NOT NULL,
-    next_retry_at timestamp with time zone,
-    held_at timestamp with time zone,
-    lost_leases integer DEFAULT 0 NOT NULL,
-    status text DEFAULT 'queued'::text NOT NULL,
-    attempt integer DEFAULT 0 NOT NULL,
-    lease integer DEFAULT 0 NOT NULL,
-    settled_lease integer DEFAULT 0 NOT NULL,
-    claimed_at timestamp with time zone,
-    sending_started_at timestamp with time zone,
-    sent_at timestamp with time zone,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    claim_token text,
-    provider_message_id text,
-    last_error jsonb,
-    CONSTRAINT deliveries_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'claimed'::text, 'sending'::text, 'sent'::text, 'retry'::text, 'deduped'::text, 'failed_permanent'::text, 'dead'::text])))
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='1');
+CREATE FUNCTION autopost.contradictions(p_workspace_id text, p_delivery_ids uuid[], p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(delivery_id uuid, kind text, says text, first_event uuid, second_event uuid)
+    LANGUAGE sql STABLE
+    AS $$
+    with edge as materialized (
+        -- What is older went with its partition.
+        select min(e.ts) as at from autopost.events e where e.workspace_id = p_workspace_id
+    ), subject as materialized (
+        select d.* from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids)
+    ), told as materialized (
+        select e.delivery_id, e.id, e.ts, e.action, e.attempt, t.from_statuses, t.to_status, t.place, min(e.ts) over one as first_ts,
+               e.attempt = 0 and (e.action = 'enqueue' or e.action in ('validation_failed', 'dedup_suppressed') and e.ts = min(e.ts) over one
+                                  and not bool_or(e.action = 'enqueue') over one) as is_birth
+        from autopost.events e join autopost.told_moves() t on t.action = e.action
+        where e.delivery_id = any (p_delivery_ids) and e.workspace_id = p_workspace_id
+        window one as (partition by e.delivery_id)
+    ), step as materialized (
+        select t.*, lag(t.to_status) over w as before, lag(t.id) over w as before_id, lag(t.action) over w as before_action,
+               row_number() over w as n, lead(t.id) over w is null as is_last,
+               -- Where another order of what is close in time may mend it: before a begin, that of the attempt before.
+               case t.action when 'send_attempt' then lag(t.attempt) over w else t.attempt end as suspect_attempt
+        from told t
+        window w as (partition by t.delivery_id order by t.attempt, not t.is_birth and t.place > 1, t.ts, t.place, t.id)
+    ), history as materialized (
+        select s.delivery_id, count(s.id) filter (where s.action = 'send_attempt') as begins,
+               count(distinct s.attempt) filter (where s.action = 'send_attempt') as numbered,
+               max(s.attempt) as newest, count(*) filter (where s.action = 'sent') as sents,
+               min(s.id::text) filter (where s.action = 'sent') as a_sent, max(s.id::text) filter (where s.action = 'sent') as another_sent,
+               bool_or(s.is_birth or s.attempt = 0 and s.action in ('validation_failed', 'dedup_suppressed')
+                                     and s.ts - s.first_ts <= autopost.side_by_side()) as is_born
+        from step s group by s.delivery_id
+    ), said as (
+        select s.delivery_id, 'impossible_move' as kind,
+               format('%s cannot follow %s', s.action, s.before_action) as says, s.before_id as first_event, s.id as second_event
+        from step s
+        join subject d on d.delivery_id = s.delivery_id
+        where s.n > 1 and s.before <> all (s.from_statuses)
+          and not autopost.has_another_way(array(
+              select row_to_json(o)::jsonb from (select x.action, x.attempt, x.ts, x.before, x.n from step x
+              where x.delivery_id = s.delivery_id and x.attempt = s.suspect_attempt
+                order by x.n) o),
+              coalesce((select f.from_statuses from step f where f.delivery_id = s.delivery_id and f.n = 1 + (
+                  select max(x.n) from step x where x.delivery_id = s.delivery_id and x.attempt = s.suspect_attempt)),
+                  autopost.told_as(d.status)))
+        union all
+        select s.delivery_id, 'status', format('the last event is %s, and it is %s', s.action, d.status), s.id, null
+        from step s
+        join subject d on d.delivery_id = s.delivery_id
+        where s.is_last and s.to_status <> all (autopost.told_as(d.status))
+          and not autopost.has_another_way(array(
+              select row_to_json(o)::jsonb from (select x.action, x.attempt, x.ts, x.before, x.n from step x
+              where x.delivery_id = s.delivery_id and x.attempt = s.attempt
+                order by x.n) o),
+              autopost.told_as(d.status))
+        union all
+        select d.delivery_id, 'begins', format('attempt %s, lease %s, settled %s, and %s events of a begin%s', d.attempt, d.lease,
+                   d.settled_lease, coalesce(h.begins, 0), case when h.numbered < h.begins then ', two of one attempt' else '' end), null, null
+        from subject d left join history h on h.delivery_id = d.delivery_id
+        where d.lease <> d.attempt or d.settled_lease > d.lease or h.newest > d.attempt or h.numbered < h.begins
+           or h.is_born and h.begins <> d.attempt
+        union all
+        select d.delivery_id, 'sent_events', format('it is %s, and %s events say that it was sent', d.status, coalesce(h.sents, 0)),
+               h.a_sent::uuid, nullif(h.another_sent, h.a_sent)::uuid
+        from subject d cross join edge
+        left join history h on h.delivery_id = d.delivery_id
+        where h.sents > 1 or d.status = 'sent' and coalesce(h.sents, 0) = 0 and d.sent_at > edge.at and d.updated_at > edge.at
+        union all
+        select d.delivery_id, 'no_beginning', 'no event tells how it came into being', null, null
+        from subject d cross join edge
+        left join history h on h.delivery_id = d.delivery_id
+        where not coalesce(h.is_born, false) and d.created_at > edge.at
+    )
+    select s.* from said s order by s.delivery_id, s.kind
+$$;
 
 CREATE FUNCTION autopost.cool_channel(p_row autopost.deliveries, p_whole_group boolean, p_until timestamp with time zone, p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
@@ -661,6 +1015,51 @@ CREATE FUNCTION autopost.count_call(p_workspace_id text, p_delivery_id uuid, p_n
       and c.workspace_id = d.workspace_id and c.channel_id = d.channel_id and c.rate_rps > 0
 $$;
 
+CREATE FUNCTION autopost.crowded_begins(p_workspace_id text, p_after timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(delivery_id uuid, channel_id text, kind text, says text, first_event uuid, second_event uuid)
+    LANGUAGE sql STABLE
+    AS $$
+    with seen as materialized (
+        select distinct e.delivery_id from autopost.events e
+        where e.workspace_id = p_workspace_id and e.ts > p_after and e.ts <= p_until and e.delivery_id is not null and e.action <> 'enqueue'
+        union
+        select d.delivery_id from autopost.deliveries d
+        where d.workspace_id = p_workspace_id and d.status = 'sending' and d.claimed_at <= p_after
+    ), begun as materialized (
+        select e.id, e.delivery_id, e.channel_id, e.ts, (
+                   select min(x.ts) from autopost.events x
+                   where x.delivery_id = e.delivery_id and x.workspace_id = p_workspace_id and x.attempt = e.attempt and x.action in (
+                       'sent', 'retry_scheduled', 'failed_permanent', 'dead_letter', 'sending_lease_expired', 'held', 'manual_requeue')) as ended
+        from autopost.events e
+        where e.workspace_id = p_workspace_id and e.delivery_id in (select s.delivery_id from seen s) and e.action = 'send_attempt'
+          and e.ts <= p_until
+    ), change as (
+        -- What ended within a second takes no place of another one, but its own.
+        select b.id, b.delivery_id, b.channel_id, b.ts, 1 as n, coalesce(b.ended - interval '1 second' <= b.ts, false)::integer as own from begun b
+        union all
+        select b.id, b.delivery_id, b.channel_id, greatest(b.ended - interval '1 second', b.ts), -1, 0 from begun b where b.ended is not null
+    ), counted as (
+        select c.*, c.own + sum(c.n) over w as under_way, lag(c.id) over w as before_id
+        from change c window w as (partition by c.channel_id order by c.ts, c.n, c.id rows unbounded preceding)
+    )
+    select c.delivery_id, c.channel_id, 'too_many', format('%s sends of channel %s were under way, it may have %s', c.under_way, c.channel_id, l.max_parallel),
+           c.before_id, c.id
+    from counted c
+    join autopost.channels l on l.workspace_id = p_workspace_id and l.channel_id = c.channel_id
+    join autopost.steady_channels(p_workspace_id, p_after) x on x.channel_id = c.channel_id
+    where c.n = 1 and c.ts > p_after and c.ts >= x.since and c.under_way > l.max_parallel
+$$;
+
+CREATE FUNCTION autopost.current_paces(p_workspace_id text) RETURNS TABLE(channel_id text, pace text)
+    LANGUAGE sql STABLE
+    AS $$
+    select c.channel_id, concat_ws('/', c.platform, c.rate_group, coalesce(c.rate_rps, 0), coalesce(g.rate_rps, 0), c.max_parallel,
+                                   coalesce(c.dedup_ttl_hours, p.dedup_ttl_hours))
+    from autopost.channels c
+    left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
+    left join autopost.policies p on p.workspace_id = c.workspace_id
+    where c.workspace_id = p_workspace_id
+$$;
+
 CREATE FUNCTION autopost.day_problem(p_windows jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -669,6 +1068,17 @@ CREATE FUNCTION autopost.day_problem(p_windows jsonb) RETURNS text
         when jsonb_array_length(p_windows) > 48 then 'at most 48 windows a day'
         else (select autopost.one_window_problem(w) from jsonb_array_elements(p_windows) with ordinality x (w, n)
               where autopost.one_window_problem(w) is not null order by n limit 1) end
+$$;
+
+CREATE FUNCTION autopost.days_to_archive(p_day date) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+    select w.workspace_id from core.workspaces w
+    where ops.retention_options(w.workspace_id, 'events') -> 'archive' = 'true'
+      and not exists (select from autopost.event_archives a where a.workspace_id = w.workspace_id and a.day = p_day)
+      and exists (select from autopost.events e where e.workspace_id = w.workspace_id
+                  and e.ts >= p_day::timestamp at time zone 'UTC' and e.ts < (p_day + 1)::timestamp at time zone 'UTC')
+    order by 1
 $$;
 
 CREATE FUNCTION autopost.dedup_window(p_hours integer) RETURNS interval
@@ -686,6 +1096,184 @@ CREATE FUNCTION autopost.defaults_problem(p_defaults jsonb) RETURNS text
         from jsonb_each(p_defaults)
         where jsonb_typeof(value) <> 'string' or key !~ '^((source|channel)\.[\w-]+|[\w-]+)$' order by key limit 1) end
 $_$;
+
+CREATE FUNCTION autopost.delivery_is_over(p_delivery autopost.deliveries, p_ttl_hours integer, p_keep interval, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    select p_delivery.status || '' in ('sent', 'deduped', 'failed_permanent', 'dead') and p_delivery.updated_at < p_now - p_keep
+       and not coalesce(p_delivery.status || '' = 'sent'
+                        and p_delivery.sent_at >= p_now - interval '1 day' - autopost.dedup_window(p_ttl_hours), false)
+$$;
+
+CREATE FUNCTION autopost.disable_channel(p_workspace_id text, p_operator text, p_reason text, p_channel_id text, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS SETOF text
+    LANGUAGE sql
+    AS $$
+    select autopost.switch_channels(p_workspace_id, p_operator, p_reason, p_channel_id, null, null, false, p_now)
+$$;
+
+CREATE FUNCTION autopost.disable_group(p_workspace_id text, p_operator text, p_reason text, p_rate_group text, p_platform text DEFAULT NULL::text, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS SETOF text
+    LANGUAGE sql
+    AS $$
+    select autopost.switch_channels(p_workspace_id, p_operator, p_reason, null, p_rate_group, p_platform, false, p_now)
+$$;
+
+CREATE FUNCTION autopost.disabled_with_group(p_channel autopost.channels) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce((
+        select e.meta ->> 'rate_group' = p_channel.rate_group from autopost.events e
+        where e.workspace_id = p_channel.workspace_id and e.channel_id = p_channel.channel_id and e.action = 'channel_disabled'
+          and e.action not in ('enqueue', 'send_attempt', 'sent')
+        order by e.ts desc limit 1), false)
+$$;
+
+CREATE FUNCTION autopost.doubled_posts(p_workspace_id text, p_delivery_ids uuid[], p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(delivery_id uuid, kind text, says text, other_id uuid)
+    LANGUAGE sql STABLE
+    AS $$
+    select d.delivery_id, 'sent_twice', format('delivery %s had brought the same into channel %s at %s', o.delivery_id, d.channel_id,
+               to_char(o.sent_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS UTC')), o.delivery_id
+    from autopost.deliveries d
+    join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+    left join autopost.policies p on p.workspace_id = d.workspace_id
+    join autopost.steady_channels(p_workspace_id, p_now - interval '1 hour') x on x.channel_id = d.channel_id,
+    lateral (select o.* from autopost.deliveries o
+             where o.workspace_id = p_workspace_id and o.channel_id = d.channel_id and o.content_hash = d.content_hash
+               and o.hash_version = d.hash_version and o.status = 'sent' and o.delivery_id <> d.delivery_id
+               and o.created_at <= d.created_at
+               and o.sent_at > d.created_at - autopost.dedup_window(coalesce(c.dedup_ttl_hours, p.dedup_ttl_hours, 168)) + autopost.side_by_side()
+               -- One that was requeued may go when the other has left the window.
+               and greatest(o.sent_at, d.sent_at)
+                   < least(o.sent_at, d.sent_at) + autopost.dedup_window(coalesce(c.dedup_ttl_hours, p.dedup_ttl_hours, 168))
+               and o.lost_leases = 0 and o.lease = o.settled_lease
+             order by o.sent_at desc limit 1) o
+    where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids) and d.status || '' = 'sent'
+      and d.lost_leases = 0 and d.lease = d.settled_lease and d.created_at >= x.since
+      and (o.created_at, o.delivery_id) < (d.created_at, d.delivery_id)
+$$;
+
+CREATE FUNCTION autopost.drain_channel(p_workspace_id text, p_operator text, p_channel_id text, p_for interval DEFAULT '00:02:00'::interval, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT drained_until timestamp with time zone, OUT paused_before timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment timestamptz;
+begin
+    select c.paused_until into paused_before from autopost.channels c
+    where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id for no key update;
+    perform autopost.require_channels(found, format('no channel %s', p_channel_id), p_workspace_id);
+    moment := coalesce(p_now, clock_timestamp());
+    if coalesce(paused_before, '-infinity') < moment + p_for then
+        drained_until := autopost.pause_channel(p_workspace_id, p_operator, 'its credential is being rotated', p_channel_id, p_for, moment);
+    end if;
+end $$;
+
+CREATE FUNCTION autopost.drain_classes(p_classes jsonb[], p_group_step double precision, p_now timestamp with time zone) RETURNS TABLE(class integer, first double precision, last double precision)
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    total constant integer := cardinality(p_classes);
+    never constant float8 := 'infinity';
+    a_bit constant float8 := 1e-7;
+    ceiling constant float8 := coalesce(1 / nullif(p_group_step, 0), 1e9);
+    -- Without any limit all goes at once, nearly.
+    cap constant float8[] := array(select coalesce(1 / nullif((c ->> 'step')::float8, 0), 1e9) from unnest(p_classes) with ordinality x (c, n) order by n);
+    size constant float8[] := array(select (c ->> 'n')::float8 from unnest(p_classes) with ordinality x (c, n) order by n);
+    by_cap constant integer[] := array(select n from unnest(p_classes) with ordinality x (c, n) order by coalesce((c ->> 'step')::float8, 0) desc, n);
+    ours constant float8[] := array(select (c ->> 'ours')::float8 from unnest(p_classes) with ordinality x (c, n) order by n);
+    waits float8[] := array(select (c ->> 'due')::float8 from unnest(p_classes) with ordinality x (c, n) order by n);
+    opens float8[] := array_fill(0::float8, array[total]);
+    closes float8[] := array_fill(never, array[total]);
+    ahead float8[] := array_fill(null::float8, array[total]);   -- of ours, once its moment has come
+    units float8[] := array_fill(null::float8, array[total]);   -- of ours, once they are the next
+    began float8[] := array_fill(null::float8, array[total]);
+    rate float8[] := array_fill(0::float8, array[total]);
+    next_later integer[] := array_fill(0, array[total]);
+    left_over integer := (select count(*) from unnest(p_classes) c where c ->> 'ours' is not null);
+    hours record;
+    coming float8;
+    at float8 := 0;
+    pause float8;
+    room float8;
+    busy float8;
+    served integer;
+    k integer;
+begin
+    for k in 1 .. total loop
+        select * into hours from autopost.hours_from(p_classes[k] -> 'calendar',
+            coalesce(extract(epoch from (p_classes[k] ->> 'gate')::timestamptz - p_now)::float8, 0), p_now);
+        opens[k] := hours.opens;
+        closes[k] := hours.closes;
+    end loop;
+    for round in 1 .. 20000 loop
+        exit when left_over = 0 or at = never;
+        -- What comes now, and who may go.
+        busy := 0;
+        pause := never;
+        for k in 1 .. total loop
+            while at >= closes[k] - a_bit loop
+                select * into hours from autopost.hours_from(p_classes[k] -> 'calendar', closes[k], p_now);
+                opens[k] := hours.opens;
+                closes[k] := hours.closes;
+            end loop;
+            loop
+                coming := (p_classes[k] #>> array['later', next_later[k]::text, '0'])::float8;
+                exit when coming is null or coming > at + a_bit;
+                waits[k] := waits[k] + (p_classes[k] #>> array['later', next_later[k]::text, '1'])::float8;
+                next_later[k] := next_later[k] + 1;
+            end loop;
+            if ahead[k] is null and ours[k] <= at + a_bit then
+                ahead[k] := waits[k];
+            end if;
+            if units[k] is null and ahead[k] <= a_bit then
+                units[k] := size[k];
+            end if;
+            rate[k] := case when waits[k] > a_bit and opens[k] <= at + a_bit then 1 else 0 end;
+            busy := busy + rate[k] * size[k];
+            pause := least(pause, coming - at, case when ahead[k] is null then ours[k] - at end,
+                           case when opens[k] > at + a_bit and (waits[k] > a_bit or units[k] > 0) then opens[k] - at else closes[k] - at end);
+        end loop;
+
+        -- What waited before shares the ceiling; those of low rates first, so that the others get what they leave.
+        room := ceiling;
+        foreach k in array by_cap loop
+            if rate[k] > 0 then
+                rate[k] := least(cap[k], greatest(room, 0) / busy);
+                room := room - rate[k] * size[k];
+                busy := busy - size[k];
+                pause := least(pause, waits[k] / nullif(rate[k], 0), case when ahead[k] > a_bit then ahead[k] / nullif(rate[k], 0) end);
+            end if;
+        end loop;
+
+        -- What is left of it is this post's, class by class.
+        room := case when room > ceiling * a_bit then room else 0 end;
+        served := null;
+        for k in 1 .. total loop
+            if room > 0 and served is null and units[k] > 0 and opens[k] <= at + a_bit then
+                served := k;
+                began[k] := coalesce(began[k], at);
+                pause := least(pause, units[k] / room);
+            end if;
+        end loop;
+        pause := greatest(pause, 0);
+        for k in 1 .. total loop
+            if k = served then
+                units[k] := greatest(units[k] - room * pause, 0);
+                if units[k] <= a_bit * size[k] then
+                    class := k;
+                    last := at + pause - 1 / room;
+                    first := case when size[k] > 1 then began[k] else last end;
+                    return next;
+                    units[k] := 0;
+                    left_over := left_over - 1;
+                end if;
+            end if;
+            if rate[k] > 0 then
+                waits[k] := greatest(waits[k] - rate[k] * pause, 0);
+                ahead[k] := case when ahead[k] is not null then greatest(ahead[k] - rate[k] * pause, 0) end;
+            end if;
+        end loop;
+        at := at + pause;
+    end loop;
+end $$;
 
 CREATE FUNCTION autopost.drain_default_partition() RETURNS bigint
     LANGUAGE plpgsql
@@ -708,6 +1296,82 @@ begin
                        name, day::timestamp at time zone 'UTC', (day + 1)::timestamp at time zone 'UTC');
     end loop;
     return moved;
+end $$;
+
+CREATE FUNCTION autopost.drain_group(p_workspace_id text, p_platform text, p_rate_group text, p_goes_at jsonb, p_now timestamp with time zone) RETURNS TABLE(channel_id text, leaves_at timestamp with time zone, ahead bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    with channel as materialized (
+        select c.channel_id, autopost.step_of(c.rate_rps) as step, autopost.calendar_of(c) as calendar,
+               nullif(greatest(c.paused_until, c.cooldown_until, g.cooldown_until, p_now), p_now) as gate,
+               extract(epoch from (p_goes_at ->> c.channel_id)::timestamptz - p_now)::float8 as ours,
+               autopost.step_of(g.rate_rps) as group_step
+        from autopost.channels c
+        left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
+        where c.workspace_id = p_workspace_id and c.platform = p_platform and c.rate_group = p_rate_group
+          and (p_goes_at ? c.channel_id or c.enabled and g.rate_rps > 0) and coalesce(c.paused_until < 'infinity', true)
+    ), waiting as materialized (
+        select c.channel_id, w.at, sum(w.n) as n
+        from channel c, lateral (
+            select case when d.not_before <= p_now then 0 else extract(epoch from date_bin(
+                       case when d.not_before < p_now + interval '1 day' then interval '1 second' else '1 minute' end, d.not_before, p_now) - p_now)::float8 end as at,
+                   count(*) as n
+            from autopost.deliveries d
+            where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'queued' and d.not_before < 'infinity'
+            group by 1
+            union all
+            select 0, count(*) from autopost.deliveries d
+            where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'claimed' having count(*) > 0
+            union all
+            select greatest(extract(epoch from greatest(d.next_retry_at, d.not_before) - p_now), 0)::float8, count(*)
+            from autopost.deliveries d
+            where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'retry'
+              and d.next_retry_at < 'infinity' and d.not_before < 'infinity'
+            group by 1) w
+        group by 1, 2
+    ), loaded as materialized (
+        select c.*, coalesce(q.n, 0) as due, coalesce(q.later, '[]') as later, coalesce(q.ahead, 0) as ahead
+        from channel c left join (
+            select w.channel_id, coalesce(sum(w.n) filter (where w.at = 0), 0)::bigint as n, sum(w.n) filter (where w.at <= c.ours)::bigint as ahead,
+                   coalesce(jsonb_agg(jsonb_build_array(w.at, w.n) order by w.at) filter (where w.at > 0), '[]') as later
+            from waiting w join channel c on c.channel_id = w.channel_id group by 1) q on q.channel_id = c.channel_id
+        where c.ours is not null or q.channel_id is not null
+    ), spread as (
+        select count(distinct (l.step, l.calendar, l.gate, l.ours, l.due, l.later)) > 200 as is_wide from loaded l
+    ), classed as materialized (
+        -- Numbered in the order of their channels: posts of one moment go in it.
+        select x.*, dense_rank() over (order by x.eldest)::integer as class from (
+        select l.*, r.due as rounded, min(l.channel_id) over (partition by l.step, l.calendar, l.gate, l.ours, r.due, l.later) as eldest
+        from loaded l, spread s, lateral (select case when s.is_wide and l.due > 100
+            then ceil(l.due / power(10, floor(log(l.due)) - 1)) * power(10, floor(log(l.due)) - 1) else l.due end::float8 as due) r) x
+    ), class as (
+        select k.class, jsonb_strip_nulls(jsonb_build_object('n', count(*), 'step', extract(epoch from k.step), 'calendar', k.calendar, 'gate', k.gate,
+                   'ours', k.ours, 'due', k.rounded, 'later', k.later)) as one
+        from classed k group by k.class, k.step, k.calendar, k.gate, k.ours, k.rounded, k.later
+    ), drained as (
+        select d.* from autopost.drain_classes(array(select k.one from class k order by k.class),
+            (select extract(epoch from max(k.group_step))::float8 from classed k), p_now) d
+    ), ranked as (
+        select k.channel_id, k.class, k.ahead, row_number() over w - 1 as place, count(*) over (partition by k.class) as n
+        from classed k where k.ours is not null window w as (partition by k.class order by k.channel_id)
+    )
+    select r.channel_id, p_now + make_interval(secs => d.first + greatest(d.last - d.first, 0) * r.place / greatest(r.n - 1, 1)), r.ahead
+    from ranked r left join drained d on d.class = r.class
+$$;
+
+CREATE FUNCTION autopost.drop_event_day(p_day date, p_now timestamp with time zone DEFAULT now()) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    name constant text := format('autopost.events_%s', to_char(p_day, 'YYYYMMDD'));
+    size constant bigint := pg_total_relation_size(to_regclass(name));
+begin
+    if not exists (select from autopost.old_event_days(p_now) d where d = p_day) then
+        raise exception 'the events of % are kept, or are not there', p_day using errcode = 'VM001';
+    end if;
+    execute 'drop table ' || name;
+    perform ops.note_retention('*', 'events', 1, null, autopost.event_horizon(p_now), p_now);
+    return size;
 end $$;
 
 CREATE FUNCTION autopost.drop_overtaken(p_workspace_id text, p_delivery_ids uuid[], p_now timestamp with time zone) RETURNS void
@@ -769,6 +1433,30 @@ CREATE FUNCTION autopost.due_deliveries(p_workspace_id text, p_channel_ids text[
     ) due
 $$;
 
+CREATE FUNCTION autopost.due_since(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(channel_id text, since timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+    with recursive hop as (
+        select '' as channel_id
+        union all
+        select least(
+            (select d.channel_id from autopost.deliveries d where d.workspace_id = p_workspace_id
+             and d.channel_id > h.channel_id and d.status = 'queued' order by d.channel_id limit 1),
+            (select d.channel_id from autopost.deliveries d where d.workspace_id = p_workspace_id
+             and d.channel_id > h.channel_id and d.status = 'retry' order by d.channel_id limit 1))
+        from hop h where h.channel_id is not null
+    ), due as (
+        select h.channel_id, least(
+            (select d.not_before from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
+             and d.status = 'queued' order by d.not_before limit 1),
+            (select greatest(d.not_before, d.next_retry_at) from autopost.deliveries d
+             where d.workspace_id = p_workspace_id and d.channel_id = h.channel_id
+               and d.status = 'retry' and d.not_before <= p_now order by d.next_retry_at limit 1)) as since
+        from hop h where h.channel_id <> ''
+    )
+    select due.channel_id, due.since from due where due.since <= p_now
+$$;
+
 CREATE FUNCTION autopost.duplicate_reason(p_workspace_id text, p_channel_id text, p_content_hash text, p_sent_after timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -784,6 +1472,38 @@ CREATE FUNCTION autopost.duplicate_reason(p_workspace_id text, p_channel_id text
     end
 $$;
 
+CREATE FUNCTION autopost.enable_group(p_workspace_id text, p_operator text, p_reason text, p_rate_group text, p_platform text DEFAULT NULL::text, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS SETOF text
+    LANGUAGE sql
+    AS $$
+    select autopost.switch_channels(p_workspace_id, p_operator, p_reason, null, p_rate_group, p_platform, true, p_now)
+$$;
+
+CREATE FUNCTION autopost.end_drain(p_workspace_id text, p_operator text, p_channel_id text, p_drained_until timestamp with time zone, p_paused_before timestamp with time zone DEFAULT NULL::timestamp with time zone, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment timestamptz;
+begin
+    perform from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id for no key update;
+    moment := coalesce(p_now, clock_timestamp());
+    update autopost.channels c
+    set paused_until = case when p_paused_before > moment then p_paused_before end, updated_at = moment
+    where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id and c.paused_until = p_drained_until;
+    if not found then
+        return false;
+    end if;
+    perform autopost.note_channels(p_workspace_id, array[p_channel_id], 'channel_enabled', jsonb_build_object(
+        'operator', p_operator, 'reason', 'its credential is no longer being rotated', 'manual', true), moment);
+    return true;
+end $$;
+
+CREATE FUNCTION autopost.end_of(p_delivery autopost.deliveries) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when p_delivery.status = 'failed_permanent' and p_delivery.last_error ->> 'code' = 'cancelled' then 'cancelled'
+                else p_delivery.status end
+$$;
+
 CREATE FUNCTION autopost.end_pull(p_workspace_id text, p_source_id text, p_run_id uuid, p_outcome text DEFAULT 'ok'::text, p_error jsonb DEFAULT NULL::jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -791,11 +1511,11 @@ declare
     stats jsonb;
 begin
     update autopost.ingest_runs r
-    set finished_at = p_now, stats_json = r.stats_json || jsonb_strip_nulls(jsonb_build_object('outcome', p_outcome, 'error', p_error))
+    set finished_at = p_now, stats_json = r.stats_json || jsonb_strip_nulls(jsonb_build_object('outcome', p_outcome, 'error', core.redact(p_error)))
     where r.workspace_id = p_workspace_id and r.run_id = p_run_id
     returning r.stats_json into stats;
     update autopost.pull_sources s
-    set last_run_at = p_now, last_error = p_error, failures = case when p_error is null then 0 else s.failures + 1 end
+    set last_run_at = p_now, last_error = core.redact(p_error), failures = case when p_error is null then 0 else s.failures + 1 end
     where s.workspace_id = p_workspace_id and s.source_id = p_source_id;
     return stats;
 end $$;
@@ -873,7 +1593,8 @@ begin
 
     insert into autopost.events (workspace_id, id, message_id, ts, action, meta)
     select p_workspace_id, core.uuid7(p_now), s.message_id, p_now, 'message_tag_mismatch',
-           jsonb_build_object('trace_id', p.trace_id, 'run_id', p_run_id, 'first_seen', s.tags, 'now', p.tags)
+           jsonb_build_object('trace_id', p.trace_id, 'run_id', p_run_id, 'first_seen', core.redact(to_jsonb(s.tags)),
+                              'now', core.redact(to_jsonb(p.tags)))
     from unnest(stored) s join unnest(p_posts) p on p.item = s.item
     where s.tags <> p.tags;
 
@@ -967,6 +1688,24 @@ CREATE FUNCTION autopost.escape_value(p_text text, p_mode text, p_inside boolean
         else p_text end
 $$;
 
+CREATE FUNCTION autopost.event_horizon(p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select date_trunc('day', p_now - greatest(ops.keep_of('*', 'events'), max(ops.keep_of(w.workspace_id, 'events'))), 'UTC')
+    from core.workspaces w
+$$;
+
+CREATE FUNCTION autopost.event_lines(p_workspace_id text, p_day date, p_after text DEFAULT NULL::text, p_limit integer DEFAULT 1000) RETURNS TABLE(line text, place text)
+    LANGUAGE sql STABLE
+    AS $$
+    select to_jsonb(e)::text, e.ts || '|' || e.id
+    from autopost.events e
+    where e.workspace_id = p_workspace_id and e.ts < (p_day + 1)::timestamp at time zone 'UTC'
+      and e.ts >= coalesce(split_part(p_after, '|', 1)::timestamptz, p_day::timestamp at time zone 'UTC')
+      and (p_after is null or (e.ts, e.id) > (split_part(p_after, '|', 1)::timestamptz, split_part(p_after, '|', 2)::uuid))
+    order by e.ts, e.id limit p_limit
+$$;
+
 CREATE FUNCTION autopost.extend_sending(p_workspace_id text, p_delivery_id uuid, p_lease integer, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -983,6 +1722,53 @@ CREATE FUNCTION autopost.fail_permanent(p_workspace_id text, p_delivery_id uuid,
         select s.outcome from autopost.settle_deliveries(p_workspace_id, jsonb_build_array(jsonb_build_object(
             'delivery_id', p_delivery_id, 'lease', p_lease,
             'error', autopost.error_of(p_error_json, 'PERMANENT'))), p_now) s))
+$$;
+
+CREATE FUNCTION autopost.failing_checks(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    policy constant ops.alert_policies := ops.alert_policy_of(p_workspace_id);
+begin
+    return query
+    select * from autopost.check_failed(p_workspace_id, policy, p_now)
+    union all select * from autopost.check_channels(p_workspace_id, policy, p_now)
+    union all select * from autopost.check_waiting(p_workspace_id, policy, p_now)
+    union all select * from autopost.check_sources(p_workspace_id, policy, p_now)
+    union all select * from ops.check_jobs(p_workspace_id, p_now)
+    union all select * from ops.check_ways_out(p_workspace_id, p_now);
+end $$;
+
+CREATE TABLE autopost.events (
+    workspace_id text NOT NULL,
+    id uuid NOT NULL,
+    delivery_id uuid,
+    message_id uuid,
+    channel_id text,
+    ts timestamp with time zone DEFAULT now() NOT NULL,
+    action text NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    result text DEFAULT 'ok'::text NOT NULL,
+    error jsonb,
+    payload_ref text,
+    meta jsonb,
+    CONSTRAINT events_action_check CHECK ((action = ANY (ARRAY['enqueue'::text, 'validation_failed'::text, 'send_attempt'::text, 'sent'::text, 'retry_scheduled'::text, 'dedup_suppressed'::text, 'failed_permanent'::text, 'dead_letter'::text, 'channel_paused'::text, 'channel_disabled'::text, 'channel_enabled'::text, 'message_tag_mismatch'::text, 'sending_lease_expired'::text, 'claimed_lease_expired'::text, 'manual_requeue'::text, 'auth_rotated'::text, 'ingress_rate_limited'::text, 'ingress_payload_rejected'::text, 'ingress_dedup_dropped'::text, 'claim_released'::text, 'late_result'::text, 'held'::text, 'confirmed'::text, 'cancelled'::text, 'rescheduled'::text]))),
+    CONSTRAINT events_result_check CHECK ((result = ANY (ARRAY['ok'::text, 'error'::text])))
+)
+PARTITION BY RANGE (ts);
+
+CREATE FUNCTION autopost.failure_data(p_event autopost.events) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select jsonb_strip_nulls(jsonb_build_object(
+        'workspace_id', p_event.workspace_id, 'event_id', p_event.id, 'delivery_id', p_event.delivery_id,
+        'message_id', p_event.message_id, 'channel_id', p_event.channel_id, 'platform', (
+            select c.platform from autopost.channels c
+            where c.workspace_id = p_event.workspace_id and c.channel_id = p_event.channel_id),
+        'attempt', case when p_event.delivery_id is not null then p_event.attempt end,
+        'error', nullif(jsonb_strip_nulls(jsonb_build_object(
+            'category', p_event.error -> 'category', 'code', p_event.error -> 'code', 'scope', p_event.error -> 'scope')), '{}'),
+        'manual', p_event.meta -> 'manual', 'trace_id', p_event.meta -> 'trace_id'))
 $$;
 
 CREATE FUNCTION autopost.fan_out(p_workspace_id text, p_stored autopost.stored[], p_run_id uuid, p_now timestamp with time zone) RETURNS TABLE(item integer, enqueued integer, suppressed integer, failed integer, media_pending integer)
@@ -1096,6 +1882,52 @@ CREATE FUNCTION autopost.fetch_key(p_message_id uuid) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$ select 'media ' || p_message_id $$;
 
+CREATE FUNCTION autopost.file_is_needed(p_workspace_id text, p_blob_ref text, p_large boolean) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $_$
+    select exists (
+        select from autopost.messages m
+        where m.workspace_id = p_workspace_id and m.payload ? 'media'
+          and jsonb_path_query_array(m.payload, '$.media[*].blob_ref') @> jsonb_build_array(p_blob_ref)
+          and (not p_large or exists (
+              select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.message_id = m.message_id
+                and d.status || '' in ('queued', 'claimed', 'sending', 'retry'))))
+$_$;
+
+CREATE FUNCTION autopost.files_after(p_workspace_id text, p_after text, p_limit integer) RETURNS text[]
+    LANGUAGE sql STABLE
+    AS $$
+    select array(select o.blob_ref from autopost.media_origin o
+                 where o.workspace_id = p_workspace_id and o.blob_ref > coalesce(p_after, '') order by o.blob_ref limit p_limit)
+$$;
+
+CREATE TABLE autopost.media_origin (
+    workspace_id text NOT NULL,
+    blob_ref text NOT NULL,
+    origin_url text NOT NULL,
+    sha256 text,
+    content_type text,
+    size_bytes bigint,
+    last_seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    ref_count bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    file_name text,
+    meta jsonb DEFAULT '{}'::jsonb NOT NULL,
+    deleted_at timestamp with time zone
+);
+
+CREATE FUNCTION autopost.files_over(p_workspace_id text, p_blob_refs text[], p_keep interval, p_now timestamp with time zone) RETURNS SETOF autopost.media_origin
+    LANGUAGE sql STABLE
+    AS $$
+    select o.*
+    from (select (ops.retention_options(p_workspace_id, 'large_videos') ->> 'from_bytes')::bigint as from_bytes,
+                 ops.keep_of(p_workspace_id, 'large_videos') as keep) large,
+         autopost.media_origin o, lateral (select autopost.is_large_video(o, large.from_bytes) as large) is_it
+    where o.workspace_id = p_workspace_id and o.blob_ref = any (p_blob_refs)
+      and o.last_seen_at < p_now - case when is_it.large then large.keep else p_keep end
+      and not autopost.file_is_needed(p_workspace_id, o.blob_ref, is_it.large)
+$$;
+
 CREATE FUNCTION autopost.first_moment(p_calendar jsonb, p_scheduled_for timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS $$
@@ -1109,6 +1941,67 @@ CREATE FUNCTION autopost.forbid_move() RETURNS trigger
 begin
     raise exception 'illegal move of delivery %: % -> %', old.delivery_id, old.status, new.status
         using errcode = 'VM001', hint = 'docs/reference/delivery-states.md lists the moves there are';
+end $$;
+
+CREATE FUNCTION autopost.forecast(p_workspace_id text, p_raw_payload_json jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(channel_id text, title text, platform text, rate_group text, outcome text, reason text, ahead bigint, goes_at timestamp with time zone, leaves_at timestamp with time zone, media_pending boolean)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    shown jsonb;
+    post autopost.stored;
+    idle text := (select format('the workspace is %s', w.status) from core.workspaces w
+                  where w.workspace_id = p_workspace_id and w.status <> 'active');
+    leaving jsonb;
+begin
+    select jsonb_agg(jsonb_build_object('channel_id', x.channel_id, 'goes_at', x.goes_at, 'media_pending', x.media_pending,
+               'outcome', case when not x.matches then 'not_routed' when x.error is not null then 'refused'
+                               when x.duplicate is not null then 'suppressed' else 'enqueued' end,
+               'reason', coalesce(x.reason, x.error ->> 'message', case x.duplicate
+                   when 'in_flight' then 'the same post is on its way into this channel'
+                   when 'sent_within_ttl' then 'the same post went into this channel within its dedup window' end)))
+    into shown from autopost.preview_post(p_workspace_id, p_raw_payload_json, p_now) x;
+    post := autopost.as_stored(p_workspace_id, p_raw_payload_json, p_now);
+    leaving := case when idle is null then autopost.leaving_times(p_workspace_id, (
+        select jsonb_object_agg(s ->> 'channel_id', s -> 'goes_at') from jsonb_array_elements(shown) s where s ->> 'outcome' = 'enqueued'), p_now) end;
+    return query
+    select c.channel_id, c.title, c.platform, c.rate_group, case when e.never is null then s ->> 'outcome' else 'never' end,
+           coalesce(e.never, s ->> 'reason', case when s ->> 'outcome' = 'enqueued' and l.one ->> 'leaves_at' is null
+                                                  then 'later than can be told' end),
+           (l.one ->> 'ahead')::bigint, case when s ->> 'outcome' = 'enqueued' then (s ->> 'goes_at')::timestamptz end,
+           case when e.never is null then (l.one ->> 'leaves_at')::timestamptz end, coalesce((s ->> 'media_pending')::boolean, false)
+    from jsonb_array_elements(shown) s
+    join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = s ->> 'channel_id',
+    lateral (select leaving -> c.channel_id as one) l,
+    lateral (select case
+        when s ->> 'outcome' = 'enqueued' then coalesce(idle, case when c.paused_until = 'infinity' then 'the channel is paused until somebody resumes it' end)
+        when not c.enabled and autopost.routes_to(c.route_filter, post.tags, to_jsonb(post.tags))
+             and c.channel_id = any (coalesce(post.only_channels, array[c.channel_id])) then 'the channel is disabled' end as never) e
+    order by s ->> 'outcome' <> 'enqueued', e.never is not null, c.channel_id;
+end $$;
+
+CREATE FUNCTION autopost.forget_files(p_workspace_id text, p_keep interval, p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT now(), OUT removed bigint, OUT more boolean, OUT paths text[], OUT bytes bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    page constant text[] := autopost.files_after(p_workspace_id, ops.retention_place(p_workspace_id, 'media'), p_limit);
+    free text[];
+begin
+    free := array(select o.blob_ref from autopost.media_origin o
+                  where o.workspace_id = p_workspace_id
+                    and o.blob_ref in (select f.blob_ref from autopost.files_over(p_workspace_id, page, p_keep, p_now) f)
+                  for no key update of o skip locked);
+    with gone as (
+        delete from autopost.media_origin o
+        where o.workspace_id = p_workspace_id
+          and o.blob_ref in (select f.blob_ref from autopost.files_over(p_workspace_id, free, p_keep, p_now) f)
+        returning o.blob_ref, o.origin_url, o.size_bytes
+    ), handles as (
+        delete from autopost.media_blobs b using gone g where b.workspace_id = p_workspace_id and b.blob_ref = g.blob_ref
+    )
+    select count(*), coalesce(array_agg(g.origin_url), '{}'), coalesce(sum(g.size_bytes), 0) into removed, paths, bytes from gone g;
+    more := cardinality(page) = p_limit;
+    perform ops.note_retention(p_workspace_id, 'media', removed, case when more then page[p_limit] end, null, p_now);
 end $$;
 
 CREATE FUNCTION autopost.forget_upload(p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_handle text, p_now timestamp with time zone DEFAULT now()) RETURNS void
@@ -1136,7 +2029,7 @@ CREATE FUNCTION autopost.forgive_channels(p_workspace_id text, p_operator text, 
     ), noted as (
         insert into autopost.events (workspace_id, id, channel_id, ts, action, meta)
         select p_workspace_id, core.uuid7(p_now), f.channel_id, p_now, 'channel_enabled', jsonb_strip_nulls(jsonb_build_object(
-            'operator', p_operator, 'reason', p_reason, 'error_streak', f.error_streak, 'paused_until', f.paused_until))
+            'operator', p_operator, 'reason', core.redact_text(p_reason), 'error_streak', f.error_streak, 'paused_until', f.paused_until))
         from forgiven f
     )
     select f.channel_id from forgiven f order by 1
@@ -1181,6 +2074,19 @@ CREATE FUNCTION autopost.free_begins(p_workspace_id text, p_channel_ids text[], 
       and coalesce(c.last_begin_at + autopost.step_of(c.rate_rps), '-infinity') <= p_now
       and coalesce(g.last_begin_at + autopost.step_of(g.rate_rps), '-infinity') <= p_now
       and busy.n < c.max_parallel
+$$;
+
+CREATE FUNCTION autopost.free_moves() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select array[
+        -- the specification's
+        'queued>claimed', 'retry>claimed', 'claimed>sending', 'sending>sent', 'claimed>queued', 'claimed>retry',
+        'sending>retry', 'queued>failed_permanent', 'retry>failed_permanent', 'sending>failed_permanent',
+        'queued>deduped', 'retry>deduped',
+        'queued>dead', 'claimed>dead', 'sending>dead', 'retry>dead', 'sent>dead', 'deduped>dead', 'failed_permanent>dead',
+        -- an operator's: requeue
+        'dead>retry', 'failed_permanent>retry']
 $$;
 
 CREATE FUNCTION autopost.gap_in_words(p_apart interval, p_minimum interval) RETURNS text
@@ -1245,14 +2151,146 @@ CREATE FUNCTION autopost.goes_by_url(p_platform text, p_item jsonb, p_upload_pol
        and coalesce(p_upload_policy ->> 'image' = 'url_allowed', false)
 $$;
 
+CREATE TABLE autopost.media_blobs (
+    workspace_id text NOT NULL,
+    blob_ref text NOT NULL,
+    provider text NOT NULL,
+    auth_ref text DEFAULT ''::text NOT NULL,
+    file_id text,
+    url text,
+    expires_at timestamp with time zone,
+    meta jsonb,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    sent_as text DEFAULT ''::text NOT NULL,
+    taken_by uuid,
+    taken_until timestamp with time zone
+);
+
+CREATE FUNCTION autopost.handle_is_over(p_handle autopost.media_blobs, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    select coalesce(p_handle.taken_until < p_now - interval '1 day', true) and p_handle.updated_at < p_now - interval '1 day'
+       and (p_handle.file_id is null and p_handle.url is null or coalesce(p_handle.expires_at < p_now - interval '1 day', false))
+$$;
+
+CREATE FUNCTION autopost.has_another_way(p_events jsonb[], p_ends text[]) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    select case when cardinality(p_events) > 10 then true else autopost.leads_to(p_events[1] ->> 'before', p_events, p_ends) end
+$$;
+
 CREATE FUNCTION autopost.hash_version() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select 1 $$;
+
+CREATE FUNCTION autopost.hasty_begins(p_workspace_id text, p_after timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(delivery_id uuid, channel_id text, kind text, says text, first_event uuid, second_event uuid)
+    LANGUAGE sql STABLE
+    AS $$
+    with measure as materialized (
+        select c.channel_id, c.platform, c.rate_group, autopost.step_of(c.rate_rps) as step, autopost.step_of(g.rate_rps) as group_step, x.since
+        from autopost.channels c
+        join autopost.steady_channels(p_workspace_id, p_after) x on x.channel_id = c.channel_id
+        left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
+        where c.workspace_id = p_workspace_id and autopost.is_paced(c, g)
+    ), begun as materialized (
+        select e.id, e.delivery_id, e.channel_id, e.ts, m.platform, m.rate_group, m.step, m.group_step, m.since
+        from autopost.events e join measure m on m.channel_id = e.channel_id
+        where e.workspace_id = p_workspace_id and e.ts > p_after and e.ts <= p_until and e.action = 'send_attempt'
+        union all
+        -- The last one before: of the channel for its step, of the group's other channels for the group's.
+        select e.id, e.delivery_id, e.channel_id, e.ts, m.platform, m.rate_group, m.step, m.group_step, m.since
+        from measure m, lateral (
+            select e.* from autopost.events e
+            where e.workspace_id = p_workspace_id and e.channel_id = m.channel_id and e.action = 'send_attempt'
+              and e.ts <= p_after and e.ts > p_after - least(greatest(m.step, m.group_step), interval '1 day')
+            order by e.ts desc limit 1) e
+    ), pair as (
+        select b.*, lag(b.ts) over own as own_ts, lag(b.id) over own as own_id, lag(b.ts) over shared as shared_ts, lag(b.id) over shared as shared_id
+        from begun b
+        window own as (partition by b.channel_id order by b.ts, b.id), shared as (partition by b.platform, b.rate_group order by b.ts, b.id)
+    )
+    select p.delivery_id, p.channel_id, 'too_fast', format('channel %s began again after %s, its step is %s', p.channel_id, p.ts - p.own_ts, p.step),
+           p.own_id, p.id
+    from pair p where p.ts > p_after and p.own_ts >= p.since and p.ts - p.own_ts < p.step - interval '1 microsecond'
+    union all
+    select p.delivery_id, p.channel_id, 'group_too_fast',
+           format('group %s began again after %s, its step is %s', p.rate_group, p.ts - p.shared_ts, p.group_step), p.shared_id, p.id
+    from pair p where p.ts > p_after and p.shared_ts >= p.since and p.ts - p.shared_ts < p.group_step - interval '1 microsecond'
+$$;
+
+CREATE FUNCTION autopost.health_snapshot(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform autopost.require_workspace(p_workspace_id);
+    return jsonb_build_object(
+        'workspace_id', p_workspace_id, 'at', p_now,
+        'status', (select w.status from core.workspaces w where w.workspace_id = p_workspace_id),
+        'deliveries', (select coalesce(jsonb_object_agg(s.status, s.n), '{}') from (
+            select d.status, count(*) as n from autopost.deliveries d where d.workspace_id = p_workspace_id group by 1) s),
+        'oldest_due', (select min(due.since) from autopost.due_since(p_workspace_id, p_now) due),
+        'top_errors', autopost.top_errors(p_workspace_id, p_now - interval '1 hour', p_now),
+        'channels', autopost.channels_at_a_glance(p_workspace_id, p_now),
+        'sources', (select jsonb_build_object('enabled', count(*) filter (where s.enabled),
+                                              'failing', count(*) filter (where s.enabled and s.failures > 0))
+                    from autopost.pull_sources s where s.workspace_id = p_workspace_id),
+        'jobs_dead', (select count(*) from ops.jobs j where j.workspace_id = p_workspace_id and j.status = 'dead'),
+        'alerts', (select coalesce(jsonb_agg(jsonb_build_object('alert', a.alert, 'subject', a.subject, 'severity', a.severity,
+                                                'summary', a.summary, 'raised_at', a.raised_at, 'acked_by', a.acked_by)
+                                             order by a.severity, a.raised_at), '[]')
+                   from ops.alerts a where a.workspace_id = p_workspace_id and a.cleared_at is null));
+end $$;
+
+CREATE FUNCTION autopost.hidden_from_sweeps(p_row autopost.deliveries, p_has_media boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case
+        when p_row.status = 'sending' and p_row.sending_started_at is null then 'it is sending, and since when is not kept: its lease never ends'
+        when p_row.status = 'claimed' and p_row.not_before = 'infinity' then 'it is claimed for a slot that never comes'
+        when p_row.status = 'retry' and p_row.next_retry_at is null then 'it waits for another try, and no moment is kept'
+        when p_row.status = 'retry' and p_row.next_retry_at = 'infinity' and p_row.held_at is null then 'it waits for ever, and nobody holds it'
+        when p_row.status = 'retry' and p_row.not_before = 'infinity' then 'it waits for ever, and not for its files'
+        when p_row.status = 'queued' and p_row.not_before = 'infinity' and not coalesce(p_has_media, false)
+            then 'it waits for files, and its post has none'
+        when p_row.held_at is not null and (p_row.status <> 'retry' or p_row.next_retry_at is distinct from 'infinity')
+            then 'it is held, and yet it is not' end
+$$;
 
 CREATE FUNCTION autopost.host_names(p_hosts text[]) RETURNS text[]
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
     select coalesce(array_agg(lower(ltrim(btrim(h), '*.'))), '{}') from unnest(p_hosts) h
+$$;
+
+CREATE FUNCTION autopost.hours_from(p_calendar jsonb, p_at double precision, p_now timestamp with time zone) RETURNS TABLE(opens double precision, closes double precision)
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(extract(epoch from h.at - p_now)::float8, 'infinity'),
+           case when p_calendar is null or h.at is null then 'infinity'
+                else extract(epoch from autopost.window_closes(p_calendar -> 'window', p_calendar ->> 'timezone', h.at) - p_now)::float8 end
+    from (select case when p_at = 'infinity' then null
+                      else autopost.first_moment(p_calendar, p_now + make_interval(secs => p_at), p_now) end as at) h
+$$;
+
+CREATE FUNCTION autopost.how_it_ended(p_delivery autopost.deliveries) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select case autopost.end_of(p_delivery)
+        when 'sent' then format('sent at %s', p_delivery.sent_at)
+            || coalesce(format('; %s confirmed it: %s', e.meta ->> 'operator', e.meta ->> 'reason'), '')
+        when 'deduped' then case when e.meta ->> 'reason' = 'in_flight' then 'the same content was on its way into this channel'
+                                 else 'the same content went into this channel before' end
+        when 'cancelled' then concat_ws(', ', 'cancelled: ' || (p_delivery.last_error ->> 'message'), 'by ' || (e.meta ->> 'operator'))
+        when 'failed_permanent' then coalesce(p_delivery.last_error ->> 'message', p_delivery.last_error ->> 'code')
+        when 'dead' then format('given up after %s attempts: %s', p_delivery.attempt,
+                                coalesce(p_delivery.last_error ->> 'message', p_delivery.last_error ->> 'code')) end
+    from (select) one
+    left join lateral (
+        select e.meta from autopost.events e
+        where e.delivery_id = p_delivery.delivery_id and e.workspace_id = p_delivery.workspace_id
+          and e.action = case p_delivery.status when 'sent' then 'confirmed' when 'deduped' then 'dedup_suppressed' when 'failed_permanent' then 'cancelled' end
+        order by e.ts desc limit 1) e on true
 $$;
 
 CREATE FUNCTION autopost.html_problem(p_text text) RETURNS text
@@ -1383,6 +2421,12 @@ CREATE FUNCTION autopost.is_host_of(p_base text, p_hosts text[]) RETURNS boolean
     from (select lower(regexp_replace(regexp_replace(substring(p_base from '//([^/]*)'), '^.*@', ''), ':[0-9]*$', ''))) x (host)
 $_$;
 
+CREATE FUNCTION autopost.is_large_video(p_file autopost.media_origin, p_from_bytes bigint) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select coalesce(p_file.content_type like 'video/%' and p_file.size_bytes >= p_from_bytes, false)
+$$;
+
 CREATE TABLE autopost.platform_limits (
     workspace_id text NOT NULL,
     platform text NOT NULL,
@@ -1482,6 +2526,57 @@ CREATE FUNCTION autopost.keep_moments(p_workspace_id text, p_operator text, p_me
     where p_raw ->> 'scheduled_for' is null and x.at < (select max(m) from unnest(p_moments) m)
 $$;
 
+CREATE FUNCTION autopost.keeps_payloads(p_workspace_id text) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(ops.retention_options(p_workspace_id, 'payloads') ->> 'raw_payloads', 'errors') <> 'off'
+$$;
+
+CREATE FUNCTION autopost.late_moves() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select array['retry>sent', 'queued>sent', 'claimed>sent'] $$;
+
+CREATE FUNCTION autopost.leads_to(p_status text, p_events jsonb[], p_ends text[]) RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    AS $$
+declare
+    move record;
+begin
+    if cardinality(p_events) = 0 then
+        return p_status = any (p_ends);
+    end if;
+    for move in
+        select min(x.n) as n, t.to_status
+        from unnest(p_events) with ordinality x (event, n)
+        join autopost.told_moves() t on t.action = x.event ->> 'action'
+        where (p_status = any (t.from_statuses) or p_status is null) and (x.n = 1 or t.place > 1 and p_events[1] ->> 'action' <> 'send_attempt')
+          and (x.event ->> 'ts')::timestamptz <= (select min((y ->> 'ts')::timestamptz) from unnest(p_events) y) + autopost.side_by_side()
+        group by t.action, t.to_status order by 1
+    loop
+        if autopost.leads_to(move.to_status, p_events[:move.n - 1] || p_events[move.n + 1:], p_ends) then
+            return true;
+        end if;
+    end loop;
+    return false;
+end $$;
+
+CREATE FUNCTION autopost.leaving_times(p_workspace_id text, p_goes_at jsonb, p_now timestamp with time zone) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    with wanted as materialized (
+        select distinct c.platform, c.rate_group from autopost.channels c
+        where c.workspace_id = p_workspace_id and p_goes_at ? c.channel_id
+    ), drained as (
+        select w.platform, w.rate_group, d.* from wanted w, lateral autopost.drain_group(p_workspace_id, w.platform, w.rate_group, p_goes_at, p_now) d
+    )
+    select jsonb_object_agg(d.channel_id, jsonb_build_object('ahead', d.ahead, 'leaves_at', case when d.leaves_at is not null then greatest(
+               d.leaves_at, case when c.rate_rps > 0 then greatest(c.next_allowed_at, c.last_begin_at + autopost.step_of(c.rate_rps)) end,
+               case when g.rate_rps > 0 then greatest(g.next_allowed_at, g.last_begin_at + autopost.step_of(g.rate_rps)) end) end))
+    from drained d
+    join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = d.channel_id
+    left join autopost.platform_limits g on g.workspace_id = p_workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
+$$;
+
 CREATE FUNCTION autopost.link_pattern(p_parse_mode text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1491,9 +2586,52 @@ CREATE FUNCTION autopost.link_pattern(p_parse_mode text) RETURNS text
         else 'https?://(?:[^\s<>()"`]|\([^\s<>()"`]*\))+' end
 $$;
 
+CREATE FUNCTION autopost.list_findings(p_workspace_id text, p_limit integer DEFAULT 200) RETURNS TABLE(source text, kind text, subject text, says text, details jsonb, found_at timestamp with time zone, last_seen_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+    select f.source, f.kind, f.subject, f.says, f.details, f.found_at, f.last_seen_at from autopost.findings f
+    where f.workspace_id = p_workspace_id order by f.found_at desc, f.source, f.kind, f.subject limit p_limit
+$$;
+
+CREATE TABLE core.payload_reads (
+    workspace_id text NOT NULL,
+    read_id uuid NOT NULL,
+    ts timestamp with time zone DEFAULT now() NOT NULL,
+    actor text NOT NULL,
+    via text NOT NULL,
+    action text NOT NULL,
+    payload_ref text NOT NULL,
+    reason text NOT NULL,
+    outcome text NOT NULL,
+    link_id uuid,
+    CONSTRAINT payload_reads_action_check CHECK ((action = ANY (ARRAY['link'::text, 'read'::text]))),
+    CONSTRAINT payload_reads_outcome_check CHECK ((outcome = ANY (ARRAY['granted'::text, 'refused'::text, 'expired'::text, 'not_found'::text, 'unreadable'::text, 'store_away'::text]))),
+    CONSTRAINT payload_reads_via_check CHECK ((via = ANY (ARRAY['api'::text, 'link'::text, 'machine'::text])))
+);
+
+CREATE FUNCTION autopost.list_payload_reads(p_workspace_id text, p_since interval DEFAULT '30 days'::interval, p_limit integer DEFAULT 200, p_now timestamp with time zone DEFAULT now()) RETURNS SETOF core.payload_reads
+    LANGUAGE sql STABLE
+    AS $$
+    select r.* from core.payload_reads r
+    where r.workspace_id = p_workspace_id and r.ts >= p_now - p_since order by r.ts desc, r.read_id desc limit p_limit
+$$;
+
+CREATE FUNCTION autopost.list_payloads(p_workspace_id text, p_since interval DEFAULT '14 days'::interval, p_delivery_id uuid DEFAULT NULL::uuid, p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(ts timestamp with time zone, payload_ref text, action text, delivery_id uuid, message_id uuid, channel_id text, code text)
+    LANGUAGE sql STABLE
+    AS $$
+    select e.ts, e.payload_ref, e.action, e.delivery_id, e.message_id, e.channel_id, coalesce(e.error ->> 'code', e.meta ->> 'reason')
+    from autopost.events e
+    where e.workspace_id = p_workspace_id and e.result = 'error' and e.payload_ref is not null and e.ts >= p_now - p_since
+      and (p_delivery_id is null or e.delivery_id = p_delivery_id)
+    order by e.ts desc limit p_limit
+$$;
+
 CREATE FUNCTION autopost.lock_channels(p_workspace_id text, p_channel_ids text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
+declare
+    locked text[];
+    wanted text[];
 begin
     insert into autopost.platform_limits (workspace_id, platform, rate_group)
     select distinct c.workspace_id, c.platform, c.rate_group
@@ -1504,15 +2642,66 @@ begin
     order by 2, 3
     on conflict do nothing;
 
-    perform from autopost.platform_limits g
-    where g.workspace_id = p_workspace_id and (g.platform, g.rate_group) in (
-        select c.platform, c.rate_group from autopost.channels c
-        where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids))
-    order by g.platform, g.rate_group for no key update;
+    select array_agg(x.grp) into locked from (
+        select g.platform || '/' || g.rate_group as grp from autopost.platform_limits g
+        where g.workspace_id = p_workspace_id and (g.platform, g.rate_group) in (
+            select c.platform, c.rate_group from autopost.channels c
+            where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids))
+        order by g.platform, g.rate_group for no key update) x;
 
-    perform from autopost.channels c
-    where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids)
-    order by c.channel_id for no key update;
+    select array_agg(distinct x.grp) into wanted from (
+        select c.platform || '/' || c.rate_group as grp from autopost.channels c
+        where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids)
+        order by c.channel_id for no key update) x;
+
+    if not wanted <@ locked then
+        locked := locked || array(
+            select g.platform || '/' || g.rate_group from autopost.platform_limits g
+            where g.workspace_id = p_workspace_id and g.platform || '/' || g.rate_group = any (wanted) for no key update skip locked);
+        if not wanted <@ coalesce(locked, '{}') then
+            raise exception 'a channel came into another group meanwhile' using errcode = '40001';
+        end if;
+    end if;
+end $$;
+
+CREATE FUNCTION autopost.lock_for_rotation(p_workspace_id text, p_channel_id text, p_new_auth_ref text, p_new_rate_group text) RETURNS autopost.channels
+    LANGUAGE plpgsql
+    AS $$
+declare
+    channel autopost.channels;
+begin
+    select * into channel from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id;
+    perform autopost.require_channels(found, format('no channel %s', p_channel_id), p_workspace_id);
+    insert into autopost.platform_limits (workspace_id, platform, rate_group, rate_rps)
+    select p_workspace_id, channel.platform, p_new_rate_group, (
+        select g.rate_rps from autopost.platform_limits g where g.workspace_id = p_workspace_id and g.platform = channel.platform
+        and g.rate_group = channel.rate_group)
+    where p_new_rate_group is not null
+    on conflict do nothing;
+    perform from autopost.platform_limits g
+    where g.workspace_id = p_workspace_id and g.platform = channel.platform and g.rate_group in (channel.rate_group, p_new_rate_group)
+    order by g.platform, g.rate_group for no key update;
+    select * into channel from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id for no key update;
+    perform autopost.require_credential(p_workspace_id, array[p_channel_id], p_new_auth_ref);
+    return channel;
+end $$;
+
+CREATE FUNCTION autopost.lock_held(p_workspace_id text, p_delivery_ids uuid[], p_channel_id text, p_until timestamp with time zone, p_limit integer) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if p_delivery_ids is not null then
+        return query
+        select d.delivery_id from autopost.deliveries d
+        where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids)
+        order by d.delivery_id for no key update;
+    else
+        return query
+        select d.delivery_id from autopost.deliveries d
+        where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'retry'
+          and d.next_retry_at = 'infinity' and d.held_at <= p_until
+        order by d.delivery_id limit p_limit for no key update;
+    end if;
 end $$;
 
 CREATE FUNCTION autopost.lock_unsent(p_workspace_id text, p_message_id uuid, p_delivery_ids uuid[], p_channel_ids text[]) RETURNS SETOF uuid
@@ -1538,6 +2727,90 @@ begin
       and d.status || '' in ('queued', 'claimed', 'sending', 'retry')
     order by d.delivery_id for no key update;
 end $$;
+
+CREATE FUNCTION autopost.look_at_deliveries(p_workspace_id text, p_keep interval, p_after text, p_limit integer, p_now timestamp with time zone DEFAULT now(), OUT going bigint, OUT place text, OUT oldest timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    page constant uuid[] := autopost.old_deliveries(p_workspace_id, p_keep, p_after, p_limit, p_now);
+    policy constant autopost.policies := (select p from autopost.policies p where p.workspace_id = p_workspace_id);
+begin
+    select count(*), min(d.updated_at) into going, oldest
+    from autopost.deliveries d
+    join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+    where d.workspace_id = p_workspace_id and d.delivery_id = any (page)
+      and autopost.delivery_is_over(d, coalesce(c.dedup_ttl_hours, policy.dedup_ttl_hours, 168), p_keep, p_now);
+    place := case when cardinality(page) = p_limit then page[p_limit] end;
+end $$;
+
+CREATE FUNCTION autopost.look_at_events(p_workspace_id text, p_keep interval, p_after text, p_limit integer, p_now timestamp with time zone DEFAULT now(), OUT going bigint, OUT place text, OUT oldest timestamp with time zone) RETURNS record
+    LANGUAGE sql STABLE
+    AS $$
+    with page as materialized (
+        select e.ts, e.id from autopost.events e
+        where e.workspace_id = p_workspace_id and e.ts < date_trunc('day', p_now - p_keep, 'UTC')
+          and e.ts >= coalesce(split_part(p_after, '|', 1)::timestamptz, '-infinity')
+          and (e.ts, e.id) > (coalesce(split_part(p_after, '|', 1)::timestamptz, '-infinity'),
+                              coalesce(split_part(p_after, '|', 2), '00000000-0000-0000-0000-000000000000')::uuid)
+        order by e.ts, e.id limit p_limit
+    )
+    select count(*), case when count(*) = p_limit then
+               (select p.ts || '|' || p.id from page p order by p.ts desc, p.id desc limit 1) end,
+           min(p.ts)
+    from page p
+$$;
+
+CREATE FUNCTION autopost.look_at_files(p_workspace_id text, p_keep interval, p_after text, p_limit integer, p_now timestamp with time zone DEFAULT now(), OUT going bigint, OUT place text, OUT oldest timestamp with time zone, OUT bytes bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    page constant text[] := autopost.files_after(p_workspace_id, p_after, p_limit);
+begin
+    select count(*), min(o.last_seen_at), coalesce(sum(o.size_bytes), 0) into going, oldest, bytes
+    from autopost.files_over(p_workspace_id, page, p_keep, p_now) o;
+    place := case when cardinality(page) = p_limit then page[p_limit] end;
+end $$;
+
+CREATE FUNCTION autopost.look_at_handles(p_workspace_id text, p_keep interval, p_after text, p_limit integer, p_now timestamp with time zone DEFAULT now(), OUT going bigint, OUT place text, OUT oldest timestamp with time zone) RETURNS record
+    LANGUAGE sql STABLE
+    AS $$
+    with page as materialized (
+        select distinct b.blob_ref from autopost.media_blobs b
+        where b.workspace_id = p_workspace_id and b.blob_ref > coalesce(p_after, '') order by b.blob_ref limit p_limit
+    )
+    select count(*) filter (where autopost.handle_is_over(b, p_now)),
+           (select max(p.blob_ref) from page p having count(*) = p_limit),
+           min(b.updated_at) filter (where autopost.handle_is_over(b, p_now))
+    from autopost.media_blobs b where b.workspace_id = p_workspace_id and b.blob_ref in (select p.blob_ref from page p)
+$$;
+
+CREATE FUNCTION autopost.look_at_messages(p_workspace_id text, p_keep interval, p_after text, p_limit integer, p_now timestamp with time zone DEFAULT now(), OUT going bigint, OUT place text, OUT oldest timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    page constant uuid[] := autopost.old_messages(p_workspace_id, p_keep, p_after, p_limit, p_now);
+begin
+    select count(*), min(m.last_seen_at) into going, oldest from autopost.messages m
+    where m.workspace_id = p_workspace_id and m.message_id = any (page) and m.last_seen_at < p_now - p_keep
+      and not exists (select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.message_id = m.message_id);
+    place := case when cardinality(page) = p_limit then page[p_limit] end;
+end $$;
+
+CREATE FUNCTION autopost.look_at_runs(p_workspace_id text, p_keep interval, p_after text, p_limit integer, p_now timestamp with time zone DEFAULT now(), OUT going bigint, OUT place text, OUT oldest timestamp with time zone) RETURNS record
+    LANGUAGE sql STABLE
+    AS $$
+    with page as materialized (
+        select r.started_at, r.run_id from autopost.ingest_runs r
+        where r.workspace_id = p_workspace_id and r.started_at < p_now - p_keep
+          and (r.started_at, r.run_id) > (coalesce(split_part(p_after, '|', 1)::timestamptz, '-infinity'),
+                                          coalesce(split_part(p_after, '|', 2), '00000000-0000-0000-0000-000000000000')::uuid)
+        order by r.started_at, r.run_id limit p_limit
+    )
+    select count(*), case when count(*) = p_limit then
+               (select p.started_at || '|' || p.run_id from page p order by p.started_at desc, p.run_id desc limit 1) end,
+           min(p.started_at)
+    from page p
+$$;
 
 CREATE FUNCTION autopost.mark_sent(p_workspace_id text, p_delivery_id uuid, p_provider_message_id text, p_sent_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_raw_meta_json jsonb DEFAULT NULL::jsonb, p_lease integer DEFAULT NULL::integer, p_now timestamp with time zone DEFAULT now()) RETURNS text
     LANGUAGE sql
@@ -1650,6 +2923,12 @@ begin
     return total;
 end $$;
 
+CREATE FUNCTION autopost.may_requeue(p_status text, p_error jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select p_status = 'dead' or p_status = 'failed_permanent' and coalesce(p_error ->> 'scope', 'delivery') = 'delivery'
+$$;
+
 CREATE FUNCTION autopost.media_arrived(p_workspace_id text, p_message_id uuid, p_blobs jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS integer
     LANGUAGE plpgsql
     AS $$
@@ -1710,7 +2989,7 @@ CREATE FUNCTION autopost.media_failed(p_workspace_id text, p_message_id uuid, p_
     AS $$
 declare
     error constant jsonb := jsonb_build_object('category', 'PERMANENT', 'scope', 'delivery', 'code', 'media_missing_origin',
-        'message', left(p_reason, 500));
+        'message', left(core.redact_text(p_reason), 500));
     failed integer;
 begin
     perform from autopost.messages m where m.workspace_id = p_workspace_id and m.message_id = p_message_id for no key update;
@@ -1825,12 +3104,47 @@ CREATE FUNCTION autopost.media_to_fetch(p_workspace_id text, p_message_id uuid) 
     order by i.n
 $$;
 
+CREATE FUNCTION autopost.monitor_service(p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb, raised_at timestamp with time zone, is_new boolean)
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform ops.clear_alert('*', a.alert, a.subject, p_now) from ops.alerts a
+    where a.workspace_id = '*' and a.alert = 'disk' and a.cleared_at is null and a.last_seen_at < p_now - interval '1 hour';
+    return query select * from ops.put_alerts('*', '{jobs_dead,alert_target,webhook,oldest_xmin,default_partition}', (
+        select coalesce(jsonb_agg(to_jsonb(f)), '[]') from (
+            select * from ops.check_jobs('*', p_now)
+            union all select * from ops.check_ways_out('*', p_now)
+            union all select * from ops.check_database('*', p_now)
+            union all select * from autopost.check_partitions()) f), p_now);
+end $$;
+
+CREATE FUNCTION autopost.monitor_workspace(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb, raised_at timestamp with time zone, is_new boolean)
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform autopost.require_workspace(p_workspace_id);
+    perform autopost.sweep_sending(p_workspace_id, p_now => p_now), autopost.sweep_claimed(p_workspace_id, p_now => p_now);
+    return query select * from ops.put_alerts(p_workspace_id, autopost.alerts_of_monitor(), (
+        select coalesce(jsonb_agg(to_jsonb(f)), '[]') from autopost.failing_checks(p_workspace_id, p_now) f), p_now);
+end $$;
+
+CREATE FUNCTION autopost.moves_at_once() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select array['queued>sending', 'retry>sending'] $$;
+
 CREATE FUNCTION autopost.must_hold(p_row autopost.deliveries, p_error jsonb) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     select coalesce(p_error ->> 'outcome' = 'unknown', false) and exists (
         select from autopost.channels c
         where c.workspace_id = p_row.workspace_id and c.channel_id = p_row.channel_id and c.on_unknown = 'hold')
+$$;
+
+CREATE FUNCTION autopost.named_payload(p_error jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select jsonb_strip_nulls(jsonb_build_object('payload_ref', left(p_error ->> 'payload_ref', 100),
+                                                'payload_not_kept', left(p_error ->> 'payload_not_kept', 100)))
 $$;
 
 CREATE FUNCTION autopost.names_problem(p_body text, p_defaults jsonb) RETURNS text
@@ -1876,6 +3190,14 @@ begin
     end if;
     return near;
 end $$;
+
+CREATE FUNCTION autopost.needs_kick(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select autopost.is_active(p_workspace_id)
+       and (exists (select from autopost.ready_channels(p_workspace_id, '', 1, p_now))
+            or exists (select from autopost.channels_with_due_claims(p_workspace_id, p_now)))
+$$;
 
 CREATE FUNCTION autopost.next_begin_at(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
@@ -1947,13 +3269,14 @@ CREATE FUNCTION autopost.normal_error(p_error jsonb, p_category text) RETURNS js
     select jsonb_strip_nulls(jsonb_build_object(
         'category', p_category,
         'scope', case when p_error ->> 'scope' in ('delivery', 'channel', 'platform') then p_error ->> 'scope' else 'delivery' end,
-        'code', left(coalesce(p_error ->> 'code', 'unknown'), 100),
-        'message', left(p_error ->> 'message', 500),
+        'code', left(core.redact_text(left(coalesce(p_error ->> 'code', 'unknown'), 20000)), 100),
+        'message', left(core.redact_text(left(p_error ->> 'message', 20000)), 500),
         'retry_after_ms', case when jsonb_typeof(p_error -> 'retry_after_ms') = 'number'
                           then least((p_error ->> 'retry_after_ms')::numeric, 1e12) end,
         'scope_named', case when p_error -> 'scope_named' = 'true' then p_error -> 'scope_named' end,
-        'outcome', p_error #> '{raw,outcome}',
-        'raw', left(nullif(p_error ->> 'raw', '{}'), 500)))
+        'outcome', core.redact(p_error #> '{raw,outcome}'),
+        'raw', left(nullif(case when length(p_error ->> 'raw') <= 20000 then core.redact(p_error -> 'raw') #>> '{}'
+                                else core.redact_text(left(p_error ->> 'raw', 20000)) end, '{}'), 500)))
 $$;
 
 CREATE FUNCTION autopost.normalize_media(p_media jsonb) RETURNS jsonb
@@ -2039,13 +3362,77 @@ CREATE FUNCTION autopost.not_replaced(p_workspace_id text, p_post jsonb, p_run_i
     where r.channel_id is not null or not (c.enabled and autopost.routes_to(c.route_filter, s.tags, to_jsonb(s.tags)))
 $$;
 
+CREATE FUNCTION autopost.note_archive(p_workspace_id text, p_day date, p_path text, p_events bigint, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into autopost.event_archives (workspace_id, day, path, events, archived_at)
+    values (p_workspace_id, p_day, p_path, p_events, p_now)
+    on conflict (workspace_id, day) do update set path = excluded.path, events = excluded.events, archived_at = excluded.archived_at
+$$;
+
+CREATE FUNCTION autopost.note_channels(p_workspace_id text, p_channel_ids text[], p_action text, p_meta jsonb, p_now timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into autopost.events (workspace_id, id, channel_id, ts, action, meta)
+    select p_workspace_id, core.uuid7(p_now), c, p_now, p_action, p_meta from unnest(p_channel_ids) c
+$$;
+
 CREATE FUNCTION autopost.note_delivery(p_row autopost.deliveries, p_action text, p_error jsonb, p_meta jsonb, p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
     AS $$
-    insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, result, error, meta)
+    insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, result, error, payload_ref, meta)
     values (p_row.workspace_id, core.uuid7(p_now), p_row.delivery_id, p_row.message_id, p_row.channel_id, p_now, p_action,
             p_row.attempt, case when p_error is null then 'ok' else 'error' end, p_error,
-            jsonb_build_object('trace_id', p_row.trace_id) || p_meta)
+            p_meta ->> 'payload_ref', jsonb_build_object('trace_id', p_row.trace_id) || core.redact(p_meta - 'payload_ref'))
+$$;
+
+CREATE FUNCTION autopost.note_failure() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+declare
+    kind constant text := case new.action when 'dead_letter' then 'delivery.dead' when 'channel_disabled' then 'channel.disabled'
+                                          else 'delivery.failed_permanent' end;
+begin
+    insert into ops.failures (workspace_id, event_id, ts, type, data)
+    select new.workspace_id, new.id, new.ts, kind, autopost.failure_data(new)
+    where exists (select from ops.webhooks w
+                  where w.workspace_id = new.workspace_id and w.enabled and kind = any (w.events));
+    return null;
+end $$;
+
+CREATE FUNCTION autopost.note_findings(p_workspace_id text, p_source text, p_found jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into autopost.findings as f (workspace_id, source, kind, subject, says, details, found_at, last_seen_at)
+    select p_workspace_id, p_source, x.kind, x.subject, left(min(x.says), 500), coalesce((array_agg(x.details))[1], '{}'), p_now, p_now
+    from jsonb_to_recordset(p_found) x (kind text, subject text, says text, details jsonb)
+    group by x.kind, x.subject order by x.kind, x.subject limit 1000
+    on conflict (workspace_id, source, kind, subject) do update
+    set says = excluded.says, details = excluded.details, last_seen_at = excluded.last_seen_at
+$$;
+
+CREATE FUNCTION autopost.note_paces(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    with noted as (
+        insert into autopost.channel_paces as x (workspace_id, channel_id, pace, since)
+        select p_workspace_id, n.channel_id, n.pace, p_now from autopost.current_paces(p_workspace_id) n
+        left join autopost.channel_paces k on k.workspace_id = p_workspace_id and k.channel_id = n.channel_id
+        where k.pace is distinct from n.pace
+        order by n.channel_id
+        on conflict (workspace_id, channel_id) do update set pace = excluded.pace, since = excluded.since
+        returning 1
+    )
+    select count(*) from noted
+$$;
+
+CREATE FUNCTION autopost.note_payload_read(p_workspace_id text, p_actor text, p_via text, p_action text, p_payload_ref text, p_reason text, p_outcome text, p_link_id uuid DEFAULT NULL::uuid, p_now timestamp with time zone DEFAULT now()) RETURNS uuid
+    LANGUAGE sql
+    AS $$
+    insert into core.payload_reads (workspace_id, read_id, ts, actor, via, action, payload_ref, reason, outcome, link_id)
+    values (p_workspace_id, core.uuid7(p_now), p_now, left(p_actor, 200), p_via, p_action, left(p_payload_ref, 100),
+            left(core.redact_text(p_reason), 500), p_outcome, p_link_id)
+    returning read_id
 $$;
 
 CREATE FUNCTION autopost.note_pull(p_workspace_id text, p_source_id text, p_run_id uuid, p_read integer, p_fresh autopost.pulled[], p_notes jsonb, p_now timestamp with time zone) RETURNS void
@@ -2064,9 +3451,9 @@ CREATE FUNCTION autopost.note_pull(p_workspace_id text, p_source_id text, p_run_
         from (select left(f.problem, 100) as problem, count(*) as n from unnest(p_fresh) f where f.outcome = 'skipped' group by 1) s
     ), reason as (
         select coalesce(jsonb_agg(x.reason), '[]') as reasons from (
-            select jsonb_build_object('reason', left(n #>> '{}', 300)) as reason from jsonb_array_elements(p_notes) n
+            select jsonb_build_object('reason', left(core.redact_text(n #>> '{}'), 300)) as reason from jsonb_array_elements(p_notes) n
             union all
-            select jsonb_build_object('key', left(f.key, 200), 'reason', left(f.problem, 300)) from unnest(p_fresh) f where f.outcome = 'invalid'
+            select jsonb_build_object('key', left(f.key, 200), 'reason', left(core.redact_text(f.problem), 300)) from unnest(p_fresh) f where f.outcome = 'invalid'
             limit 50) x
     )
     update autopost.ingest_runs r
@@ -2079,6 +3466,70 @@ CREATE FUNCTION autopost.note_pull(p_workspace_id text, p_source_id text, p_run_
     from count, skip, reason
     where r.workspace_id = p_workspace_id and r.run_id = p_run_id;
 $_$;
+
+CREATE FUNCTION autopost.nth_begin(p_calendar jsonb, p_from timestamp with time zone, p_n bigint, p_step interval) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    step constant double precision := extract(epoch from p_step);
+    at timestamptz := autopost.first_moment(p_calendar, p_from, p_from);
+    behind bigint := p_n;
+    closes timestamptz;
+    room bigint;
+begin
+    for stretch in 1 .. 1000 loop
+        exit when at is null or at = 'infinity';
+        closes := case when p_calendar is not null
+                       then autopost.window_closes(p_calendar -> 'window', p_calendar ->> 'timezone', at) else 'infinity' end;
+        room := case when closes = 'infinity' then behind + 1 else ceil(extract(epoch from closes - at) / step) end;
+        if behind < room then
+            return at + behind * p_step;
+        end if;
+        behind := behind - room;
+        at := autopost.first_moment(p_calendar, greatest(closes, at + room * p_step), closes);
+    end loop;
+    return 'infinity';
+end $$;
+
+CREATE FUNCTION autopost.old_deliveries(p_workspace_id text, p_keep interval, p_after text, p_limit integer, p_now timestamp with time zone) RETURNS uuid[]
+    LANGUAGE sql STABLE
+    AS $$
+    select array(select d.delivery_id from autopost.deliveries d
+                 where d.workspace_id = p_workspace_id and d.delivery_id < ops.first_id(p_now - p_keep)
+                   and d.delivery_id > coalesce(p_after, '00000000-0000-0000-0000-000000000000')::uuid
+                 order by d.delivery_id limit p_limit)
+$$;
+
+CREATE FUNCTION autopost.old_event_days(p_now timestamp with time zone DEFAULT now()) RETURNS SETOF date
+    LANGUAGE sql STABLE
+    AS $_$
+    select d.day
+    from (select to_date(right(c.relname, 8), 'YYYYMMDD') as day
+          from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
+          where i.inhparent = 'autopost.events'::regclass and c.relname ~ '^events_[0-9]{8}$') d
+    where (d.day + 1)::timestamp at time zone 'UTC' <= autopost.event_horizon(p_now)
+    order by d.day
+$_$;
+
+CREATE FUNCTION autopost.old_messages(p_workspace_id text, p_keep interval, p_after text, p_limit integer, p_now timestamp with time zone) RETURNS uuid[]
+    LANGUAGE sql STABLE
+    AS $$
+    select array(select m.message_id from autopost.messages m
+                 where m.workspace_id = p_workspace_id and m.message_id < ops.first_id(p_now - p_keep)
+                   and m.message_id > coalesce(p_after, '00000000-0000-0000-0000-000000000000')::uuid
+                 order by m.message_id limit p_limit)
+$$;
+
+CREATE FUNCTION autopost.oldest_event_day(p_workspace_id text, p_keep interval, p_now timestamp with time zone DEFAULT now()) RETURNS date
+    LANGUAGE sql STABLE
+    AS $$
+    select (least(
+        (select min(e.ts) from autopost.events_default e
+         where e.workspace_id = p_workspace_id and e.ts < date_trunc('day', p_now - p_keep, 'UTC')),
+        (select min(e.ts) from autopost.events e
+         where e.workspace_id = p_workspace_id and e.ts < date_trunc('day', p_now - p_keep, 'UTC')
+           and e.ts >= autopost.event_horizon(p_now))) at time zone 'UTC')::date
+$$;
 
 CREATE FUNCTION autopost.one_window_problem(p_window jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2154,6 +3605,23 @@ CREATE FUNCTION autopost.patience_of(p_delivery autopost.deliveries, p_error jso
     where p_error ->> 'code' = 'attachment.not.ready' and p_now < since + p_policy.not_ready_patience
 $$;
 
+CREATE FUNCTION autopost.pause_channel(p_workspace_id text, p_operator text, p_reason text, p_channel_id text, p_for interval, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment timestamptz;
+begin
+    perform from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id for no key update;
+    perform autopost.require_channels(found, format('no channel %s', p_channel_id), p_workspace_id);
+    moment := coalesce(p_now, clock_timestamp());
+    update autopost.channels c set paused_until = moment + p_for, updated_at = moment
+    where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id;
+    perform autopost.release_claims(p_workspace_id, array[p_channel_id], 'channel_paused', moment);
+    perform autopost.note_channels(p_workspace_id, array[p_channel_id], 'channel_paused',
+        jsonb_build_object('operator', p_operator, 'reason', core.redact_text(p_reason), 'manual', true), moment);
+    return moment + p_for;
+end $$;
+
 CREATE FUNCTION autopost.payload_problems(p_raw jsonb) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2180,6 +3648,14 @@ begin
     end if;
     return autopost.value_problems(p_raw);
 end $$;
+
+CREATE FUNCTION autopost.payloads_keep(p_workspace_id text) RETURNS interval
+    LANGUAGE sql STABLE
+    AS $$
+    select case when ops.retention_options(p_workspace_id, 'payloads') -> 'may_outlive_deliveries' = 'true'
+                then ops.keep_of(p_workspace_id, 'payloads')
+                else least(ops.keep_of(p_workspace_id, 'payloads'), ops.keep_of(p_workspace_id, 'deliveries')) end
+$$;
 
 CREATE FUNCTION autopost.photo_problem(p_item jsonb, p_own jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2388,6 +3864,156 @@ CREATE FUNCTION autopost.preview_warnings(p_workspace_id text, p_channel autopos
                       then autopost.nearest_post(p_workspace_id, p_channel, p_at, p_minimum, null, p_now) end as apart) near
 $$;
 
+CREATE FUNCTION autopost.prove_page(p_workspace_id text, p_limit integer DEFAULT 5000, p_longest interval DEFAULT '06:00:00'::interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(events bigint, troubles jsonb, skipped interval, is_last boolean)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    kept jsonb;
+    after timestamptz;
+    until timestamptz;
+    asked uuid[];
+    seen bigint;
+begin
+    insert into autopost.checks (workspace_id, source, pass_began_at) values (p_workspace_id, 'proof', p_now) on conflict do nothing;
+    select c.place into kept from autopost.checks c where c.workspace_id = p_workspace_id and c.source = 'proof' for no key update;
+    after := coalesce((kept ->> 'proven_until')::timestamptz, p_now - interval '20 minutes');
+    skipped := greatest(p_now - p_longest - after, '0');
+    after := least(greatest(after, p_now - p_longest), p_now);
+    perform autopost.note_paces(p_workspace_id, p_now);
+
+    select max(e.ts), count(*) into until, seen
+    from (select e.ts from autopost.events e
+          where e.workspace_id = p_workspace_id and e.ts > after and e.ts <= p_now order by e.ts limit p_limit) e;
+    is_last := seen < p_limit;
+    until := case when is_last then p_now else until end;
+    asked := array(select distinct e.delivery_id from autopost.events e
+                   where e.workspace_id = p_workspace_id and e.ts > after and e.ts <= until and e.delivery_id is not null);
+    troubles := autopost.troubles_of(p_workspace_id, asked, after, until, p_now);
+    perform autopost.note_findings(p_workspace_id, 'proof', troubles, p_now);
+
+    -- Events of transactions that are still under way come behind those that are seen: the last minute is looked at once more.
+    update autopost.checks c
+    set place = jsonb_build_object('proven_until', case when is_last then p_now - autopost.side_by_side() else until end),
+        pass_ended_at = case when is_last then p_now else c.pass_ended_at end, updated_at = p_now
+    where c.workspace_id = p_workspace_id and c.source = 'proof';
+    events := seen;
+    return next;
+end $$;
+
+CREATE FUNCTION autopost.prune_deliveries(p_workspace_id text, p_keep interval, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now(), OUT removed bigint, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    page constant uuid[] := autopost.old_deliveries(
+        p_workspace_id, p_keep, ops.retention_place(p_workspace_id, 'deliveries'), p_limit, p_now);
+    policy constant autopost.policies := autopost.policy_of(p_workspace_id);
+begin
+    -- Judged and locked in one step: a row that changes before its lock is judged again as it is then.
+    with going as materialized (
+        select d.delivery_id
+        from autopost.deliveries d
+        join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+        where d.workspace_id = p_workspace_id and d.delivery_id = any (page)
+          and autopost.delivery_is_over(d, coalesce(c.dedup_ttl_hours, policy.dedup_ttl_hours), p_keep, p_now)
+        for no key update of d skip locked
+    ), gone as (
+        delete from autopost.deliveries d using going g
+        where d.workspace_id = p_workspace_id and d.delivery_id = g.delivery_id returning 1
+    )
+    select count(*) into removed from gone;
+    more := cardinality(page) = p_limit;
+    perform ops.note_retention(p_workspace_id, 'deliveries', removed, case when more then page[p_limit]::text end, p_now - p_keep, p_now);
+end $$;
+
+CREATE FUNCTION autopost.prune_events(p_workspace_id text, p_keep interval, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now(), p_before timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT removed bigint, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    horizon constant timestamptz := autopost.event_horizon(p_now);
+    own constant timestamptz := date_trunc('day', p_now - p_keep, 'UTC');
+    upto constant timestamptz := least(own, p_before);
+    last record;
+    part bigint;
+begin
+    -- Up to the last row of a page: a range, which an index serves whatever the planner thinks of the numbers.
+    select x.ts, x.id into last
+    from (select e.ts, e.id from autopost.events_default e
+          where e.workspace_id = p_workspace_id and e.ts < upto order by e.ts, e.id limit p_limit) x
+    order by x.ts desc, x.id desc limit 1;
+    delete from autopost.events_default e
+    where e.workspace_id = p_workspace_id and e.ts <= last.ts and (e.ts, e.id) <= (last.ts, last.id);
+    get diagnostics removed = row_count;
+
+    select x.ts, x.id into last
+    from (select e.ts, e.id from autopost.events e
+          where e.workspace_id = p_workspace_id and e.ts >= horizon and e.ts < upto
+          order by e.ts, e.id limit p_limit - removed) x
+    order by x.ts desc, x.id desc limit 1;
+    delete from autopost.events e
+    where e.workspace_id = p_workspace_id and e.ts >= horizon and e.ts <= last.ts and (e.ts, e.id) <= (last.ts, last.id);
+    get diagnostics part = row_count;
+    removed := removed + part;
+    more := removed = p_limit;
+    perform ops.note_retention(p_workspace_id, 'events', removed, null, own, p_now);
+end $$;
+
+CREATE FUNCTION autopost.prune_handles(p_workspace_id text, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now(), OUT removed bigint, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    page constant text[] := array(
+        select distinct b.blob_ref from autopost.media_blobs b
+        where b.workspace_id = p_workspace_id and b.blob_ref > coalesce(ops.retention_place(p_workspace_id, 'handles'), '')
+        order by b.blob_ref limit p_limit);
+begin
+    with over as materialized (
+        select b.blob_ref, b.provider, b.auth_ref, b.sent_as from autopost.media_blobs b
+        where b.workspace_id = p_workspace_id and b.blob_ref = any (page) and autopost.handle_is_over(b, p_now)
+        for no key update skip locked
+    )
+    delete from autopost.media_blobs b using over o
+    where b.workspace_id = p_workspace_id and b.blob_ref = o.blob_ref and b.provider = o.provider and b.auth_ref = o.auth_ref
+      and b.sent_as = o.sent_as;
+    get diagnostics removed = row_count;
+    more := cardinality(page) = p_limit;
+    perform ops.note_retention(p_workspace_id, 'handles', removed, case when more then page[p_limit] end, null, p_now);
+end $$;
+
+CREATE FUNCTION autopost.prune_messages(p_workspace_id text, p_keep interval, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now(), OUT removed bigint, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    page constant uuid[] := autopost.old_messages(
+        p_workspace_id, p_keep, ops.retention_place(p_workspace_id, 'messages'), p_limit, p_now);
+    unused uuid[];
+begin
+    unused := array(
+        select m.message_id from autopost.messages m
+        where m.workspace_id = p_workspace_id and m.message_id = any (page) and m.last_seen_at < p_now - p_keep
+          and not exists (select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.message_id = m.message_id)
+        for no key update of m skip locked);
+    delete from autopost.messages m
+    where m.workspace_id = p_workspace_id and m.message_id = any (unused) and m.last_seen_at < p_now - p_keep
+      and not exists (select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.message_id = m.message_id);
+    get diagnostics removed = row_count;
+    more := cardinality(page) = p_limit;
+    perform ops.note_retention(p_workspace_id, 'messages', removed, case when more then page[p_limit]::text end, p_now - p_keep, p_now);
+end $$;
+
+CREATE FUNCTION autopost.prune_runs(p_workspace_id text, p_keep interval, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now(), OUT removed bigint, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+begin
+    delete from autopost.ingest_runs r
+    where r.workspace_id = p_workspace_id and r.run_id = any (array(
+        select x.run_id from autopost.ingest_runs x
+        where x.workspace_id = p_workspace_id and x.started_at < p_now - p_keep
+        order by x.started_at limit p_limit for no key update skip locked));
+    get diagnostics removed = row_count;
+    more := removed = p_limit;
+    perform ops.note_retention(p_workspace_id, 'ingest_runs', removed, null, p_now - p_keep, p_now);
+end $$;
+
 CREATE FUNCTION autopost.pull_cursor(p_workspace_id text, p_source_id text) RETURNS jsonb
     LANGUAGE sql STABLE
     AS $$
@@ -2420,6 +4046,20 @@ begin
     where a.action is not null;
 end $$;
 
+CREATE FUNCTION autopost.put_call(p_workspace_id text, p_idempotency_key text, p_taken_until timestamp with time zone, p_answer jsonb) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if p_answer is null then
+        delete from autopost.adapter_answers a where a.workspace_id = p_workspace_id and a.idempotency_key = p_idempotency_key
+          and a.taken_until = p_taken_until and a.answer is null;
+    else
+        update autopost.adapter_answers a set answer = p_answer
+        where a.workspace_id = p_workspace_id and a.idempotency_key = p_idempotency_key and a.answer is null;
+    end if;
+    return found;
+end $$;
+
 CREATE FUNCTION autopost.put_upload(p_workspace_id text, p_blob_ref text, p_provider text, p_auth_ref text, p_sent_as text, p_handle text, p_expires_at timestamp with time zone, p_token uuid DEFAULT NULL::uuid, p_now timestamp with time zone DEFAULT now()) RETURNS void
     LANGUAGE sql
     AS $$
@@ -2428,6 +4068,33 @@ CREATE FUNCTION autopost.put_upload(p_workspace_id text, p_blob_ref text, p_prov
     on conflict (workspace_id, blob_ref, provider, auth_ref, sent_as) do update
     set file_id = excluded.file_id, expires_at = excluded.expires_at, taken_by = null, taken_until = null
     where p_token is null or b.taken_by = p_token
+$$;
+
+CREATE FUNCTION autopost.queue_snapshot(p_workspace_id text) RETURNS TABLE(workspace_id text, status text, count bigint, oldest timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+    select d.workspace_id, d.status, count(*), min(d.created_at)
+    from autopost.deliveries d where d.workspace_id = p_workspace_id group by d.workspace_id, d.status order by d.status
+$$;
+
+CREATE FUNCTION autopost.queue_until(p_delivery autopost.deliveries, p_channel autopost.channels, p_group autopost.platform_limits, p_claims bigint, p_due bigint, p_later bigint, p_gated_until timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select greatest(
+        autopost.nth_begin(calendar, greatest(p_gated_until, pace.until), p_claims + p_due + p_later, pace.step),
+        case when p_delivery.status = 'queued' then autopost.nth_begin(calendar, greatest(p_gated_until, pace.until,
+            case when p_channel.rate_rps > 0 then p_channel.next_allowed_at end,
+            case when p_group.rate_rps > 0 then p_group.next_allowed_at end), p_due + p_later, pace.step) end,
+        case when p_later > 0 then (
+            select max(autopost.nth_begin(calendar, greatest(p_gated_until, pace.until, w.at), w.n::bigint, pace.step))
+            from (select o.not_before as at, sum(count(*)) over (order by o.not_before desc) as n from autopost.deliveries o
+                  where o.workspace_id = p_delivery.workspace_id and o.channel_id = p_delivery.channel_id and o.status = 'queued'
+                    and o.not_before > p_now and o.not_before <= p_delivery.not_before and o.created_at < p_delivery.created_at
+                  group by o.not_before order by o.not_before desc limit 100) w) end)
+    from (select autopost.calendar_of(p_channel)) c (calendar),
+         (select greatest(autopost.step_of(p_channel.rate_rps), autopost.step_of(p_group.rate_rps)),
+                 greatest(p_channel.last_begin_at + autopost.step_of(p_channel.rate_rps),
+                          p_group.last_begin_at + autopost.step_of(p_group.rate_rps))) pace (step, until)
 $$;
 
 CREATE FUNCTION autopost.ready_channels(p_workspace_id text, p_after text, p_limit integer, p_now timestamp with time zone) RETURNS SETOF text
@@ -2461,6 +4128,36 @@ CREATE FUNCTION autopost.ready_channels(p_workspace_id text, p_after text, p_lim
     limit p_limit
 $$;
 
+CREATE FUNCTION autopost.recent_errors(p_workspace_id text, p_limit integer DEFAULT 200, p_for interval DEFAULT '00:30:00'::interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(ts timestamp with time zone, action text, result text, channel_id text, delivery_id uuid, attempt integer, error jsonb, meta jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    select e.ts, e.action, e.result, e.channel_id, e.delivery_id, e.attempt, e.error, e.meta
+    from autopost.events e
+    where e.workspace_id = p_workspace_id and e.ts >= p_now - p_for and e.result = 'error'
+    order by e.ts desc, e.id desc limit p_limit
+$$;
+
+CREATE FUNCTION autopost.reconcile_refs(p_workspace_id text, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now(), OUT removed bigint, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    page constant text[] := array(
+        select o.blob_ref from autopost.media_origin o
+        where o.workspace_id = p_workspace_id and o.blob_ref > coalesce(ops.retention_place(p_workspace_id, 'media_refs'), '')
+        order by o.blob_ref limit p_limit);
+begin
+    with wrong as materialized (
+        select o.blob_ref, n.refs from autopost.media_origin o, lateral (select autopost.ref_count(p_workspace_id, o.blob_ref) as refs) n
+        where o.workspace_id = p_workspace_id and o.blob_ref = any (page) and o.ref_count <> n.refs
+        for no key update of o skip locked
+    )
+    update autopost.media_origin o set ref_count = w.refs
+    from wrong w where o.workspace_id = p_workspace_id and o.blob_ref = w.blob_ref;
+    get diagnostics removed = row_count;
+    more := cardinality(page) = p_limit;
+    perform ops.note_retention(p_workspace_id, 'media_refs', removed, case when more then page[p_limit] end, null, p_now);
+end $$;
+
 CREATE FUNCTION autopost.record_progress(p_workspace_id text, p_delivery_id uuid, p_lease integer, p_calls integer, p_message_ids text[], p_items integer[], p_plan jsonb DEFAULT NULL::jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -2479,7 +4176,7 @@ begin
     return found;
 end $$;
 
-CREATE FUNCTION autopost.record_refusals(p_workspace_id text, p_endpoint_id text, p_action text, p_reason text, p_count integer, p_now timestamp with time zone DEFAULT now()) RETURNS void
+CREATE FUNCTION autopost.record_refusals(p_workspace_id text, p_endpoint_id text, p_action text, p_reason text, p_count integer, p_now timestamp with time zone DEFAULT now(), p_payload_ref text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -2490,12 +4187,13 @@ declare
     event uuid := md5(concat_ws('|', p_endpoint_id, p_action, p_reason, second))::uuid;
     run uuid := md5(concat_ws('|', p_endpoint_id, 'refused', second))::uuid;
 begin
-    insert into autopost.events as e (workspace_id, id, ts, action, attempt, result, meta)
+    insert into autopost.events as e (workspace_id, id, ts, action, attempt, result, payload_ref, meta)
     values (p_workspace_id, event, second, p_action, 0,
-            case p_action when 'ingress_dedup_dropped' then 'ok' else 'error' end,
-            jsonb_build_object('endpoint_id', p_endpoint_id, 'reason', p_reason, 'count', p_count))
+            case p_action when 'ingress_dedup_dropped' then 'ok' else 'error' end, p_payload_ref,
+            jsonb_build_object('endpoint_id', p_endpoint_id, 'reason', core.redact_text(p_reason), 'count', p_count))
     on conflict (workspace_id, ts, id) do update
-    set meta = jsonb_set(e.meta, '{count}', to_jsonb((e.meta ->> 'count')::bigint + p_count));
+    set meta = jsonb_set(e.meta, '{count}', to_jsonb((e.meta ->> 'count')::bigint + p_count)),
+        payload_ref = coalesce(e.payload_ref, excluded.payload_ref);
 
     insert into autopost.ingest_runs as r (workspace_id, run_id, kind, started_at, finished_at, stats_json)
     values (p_workspace_id, run, 'push', second, p_now,
@@ -2505,6 +4203,21 @@ begin
         stats_json = r.stats_json
             || jsonb_build_object(counter, coalesce((r.stats_json ->> counter)::bigint, 0) + p_count);
 end $$;
+
+CREATE FUNCTION autopost.redacted_answer(p_answer jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when p_answer - '{message_id,chat_id,date,media_group_id,mid,seq,timestamp,message_ids}'::text[] = '{}' then p_answer
+                else core.redact(p_answer) end
+$$;
+
+CREATE FUNCTION autopost.ref_count(p_workspace_id text, p_blob_ref text) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $_$
+    select count(*) from autopost.messages m
+    where m.workspace_id = p_workspace_id and m.payload ? 'media'
+      and jsonb_path_query_array(m.payload, '$.media[*].blob_ref') @> jsonb_build_array(p_blob_ref)
+$_$;
 
 CREATE FUNCTION autopost.refuse_replacement(p_message_id uuid, p_stays jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -2590,6 +4303,52 @@ CREATE FUNCTION autopost.release_media(p_workspace_id text, p_message autopost.m
     select count(*)::integer from judged j where j.error is null
 $$;
 
+CREATE FUNCTION autopost.release_stuck(p_workspace_id text, p_operator text, p_older_than interval DEFAULT '00:10:00'::interval, p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(delivery_id uuid, channel_id text, from_status text, outcome text)
+    LANGUAGE sql
+    AS $$
+    with stuck as (
+        select d.delivery_id, d.status, d.status = 'sending' and c.on_unknown = 'hold' as hold
+        from autopost.deliveries d
+        join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
+        where d.workspace_id = p_workspace_id and d.status in ('claimed', 'sending')
+          and coalesce(d.sending_started_at, d.claimed_at) < p_now - p_older_than
+        order by d.delivery_id limit p_limit
+        for no key update of d skip locked
+    ), moved as (
+        update autopost.deliveries d
+        set status = 'retry', next_retry_at = case when s.hold then 'infinity' else p_now + interval '15 seconds' end,
+            held_at = case when s.hold then p_now end,
+            claimed_at = null, claim_token = null, sending_started_at = null, updated_at = p_now
+        from stuck s
+        where d.workspace_id = p_workspace_id and d.delivery_id = s.delivery_id
+        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, s.status as from_status, s.hold
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
+        select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, a.action, m.attempt,
+               jsonb_build_object('operator', p_operator, 'reason', 'manual_stuck_release')
+        from moved m, lateral (values ('manual_requeue'), (case when m.hold then 'held' end)) a (action)
+        where a.action is not null
+    )
+    select m.delivery_id, m.channel_id, m.from_status, case when m.hold then 'held' else 'retry' end
+    from moved m order by m.channel_id, m.delivery_id
+$$;
+
+CREATE FUNCTION autopost.remedy_for(p_gate text, p_delivery autopost.deliveries, p_channel autopost.channels) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select case
+        when p_gate = 'workspace' then 'status: active in its declaration'
+        when p_gate = 'disabled' and autopost.disabled_with_group(p_channel)
+            then format('vestnik enable-group %s %s', autopost.shell_word(p_channel.workspace_id), autopost.shell_word(p_channel.rate_group))
+        when p_gate in ('disabled', 'paused')
+            then format('vestnik resume %s %s', autopost.shell_word(p_channel.workspace_id), autopost.shell_word(p_channel.channel_id))
+        when p_gate = 'held' then format('vestnik unknown confirm %s, or vestnik unknown resend %s', p_delivery.delivery_id, p_delivery.delivery_id)
+        when p_gate in ('dead', 'cancelled') or p_gate = 'failed_permanent' and coalesce(p_delivery.last_error ->> 'scope', 'delivery') = 'delivery'
+            then format('vestnik requeue %s', p_delivery.delivery_id)
+        when p_gate = 'failed_permanent' then 'put right what the platform refused, then push the post again'
+        when p_gate = 'deduped' then 'push it again once the dedup window of the channel is over' end
+$$;
+
 CREATE FUNCTION autopost.remember_turn(p_workspace_id text, p_channel_id text, p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
     AS $$
@@ -2605,6 +4364,42 @@ CREATE FUNCTION autopost.remember_workspace(p_workspace_id text, p_now timestamp
     insert into autopost.dispatcher_state as s (workspace_id, workspace_id_last, updated_at) values ('*', p_workspace_id, p_now)
     on conflict (workspace_id) do update set workspace_id_last = excluded.workspace_id_last, updated_at = excluded.updated_at
 $$;
+
+CREATE FUNCTION autopost.remove_channel(p_workspace_id text, p_actor text, p_channel_id text, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id for no key update;
+    if not found then
+        raise exception 'no channel % in workspace %', p_channel_id, p_workspace_id using errcode = 'VN001';
+    end if;
+    if exists (select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id) then
+        raise exception 'channel % has deliveries, which refer to it; disable it instead', p_channel_id using errcode = 'VM001';
+    end if;
+    delete from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id;
+    perform core.note_change(p_workspace_id, p_actor, 'removed', 'channel ' || p_channel_id, '{}', p_now);
+end $$;
+
+CREATE FUNCTION autopost.remove_credential(p_workspace_id text, p_actor text, p_platform text, p_auth_ref text, p_although_used boolean, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    used bigint;
+begin
+    select count(*) into used from autopost.channels c
+    left join autopost.channel_auth a on a.workspace_id = c.workspace_id and a.channel_id = c.channel_id
+    where c.workspace_id = p_workspace_id and c.platform = p_platform and coalesce(a.auth_ref, c.auth_ref) = p_auth_ref;
+    if used > 0 and not p_although_used then
+        raise exception '% channels send with credential %/%', used, p_platform, p_auth_ref using errcode = 'VM001';
+    end if;
+    delete from core.credential_bindings b
+    where b.workspace_id = p_workspace_id and b.platform = p_platform and b.auth_ref = p_auth_ref;
+    if not found then
+        raise exception 'no credential %/% in workspace %', p_platform, p_auth_ref, p_workspace_id using errcode = 'VN001';
+    end if;
+    perform core.note_change(p_workspace_id, p_actor, 'removed', 'credential ' || p_platform || '/' || p_auth_ref,
+        jsonb_build_object('channels', used), p_now);
+end $$;
 
 CREATE FUNCTION autopost.remove_source(p_workspace_id text, p_source_id text) RETURNS boolean
     LANGUAGE plpgsql
@@ -2756,6 +4551,15 @@ begin
     end loop;
 end $$;
 
+CREATE FUNCTION autopost.replace_origin(p_workspace_id text, p_blob_ref text, p_lost_path text, p_new_path text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    update autopost.media_origin o set origin_url = p_new_path, last_seen_at = greatest(o.last_seen_at, p_now)
+    where o.workspace_id = p_workspace_id and o.blob_ref = p_blob_ref and o.origin_url = p_lost_path;
+    return found;
+end $$;
+
 CREATE FUNCTION autopost.replacement(p_workspace_id text, p_message_id uuid, p_raw jsonb, p_channels text[], p_moments timestamp with time zone[], p_now timestamp with time zone) RETURNS jsonb
     LANGUAGE sql STABLE
     AS $$
@@ -2791,6 +4595,92 @@ CREATE FUNCTION autopost.replan_channel(p_workspace_id text, p_channel_id text, 
     )
     select count(*)::integer from moved
 $$;
+
+CREATE FUNCTION autopost.requeue_deliveries(p_workspace_id text, p_operator text, p_reason text, p_delivery_ids uuid[], p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(delivery_id uuid, channel_id text, outcome text, detail text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    moment timestamptz;
+begin
+    -- A push of the same post holds its message, and has judged by what it saw: either sees what the other leaves.
+    perform from autopost.messages m
+    where m.workspace_id = p_workspace_id and m.message_id in (
+        select d.message_id from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids))
+    order by m.content_hash for no key update;
+    perform from autopost.deliveries d
+    where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids) order by d.delivery_id for no key update;
+    moment := coalesce(p_now, clock_timestamp());
+    return query
+    with asked as materialized (
+        select d.delivery_id, d.channel_id, d.status, autopost.requeue_problem(d) as problem
+        from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = any (p_delivery_ids)
+    ), moved as (
+        update autopost.deliveries d
+        set status = 'retry', next_retry_at = moment, claimed_at = null, claim_token = null, sending_started_at = null, updated_at = moment
+        from asked a
+        where d.workspace_id = p_workspace_id and d.delivery_id = a.delivery_id and a.problem is null
+        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, a.status as from_status
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
+        select p_workspace_id, core.uuid7(moment), m.delivery_id, m.message_id, m.channel_id, moment, 'manual_requeue', m.attempt,
+               jsonb_build_object('operator', p_operator, 'reason', core.redact_text(p_reason), 'from_status', m.from_status)
+        from moved m
+    )
+    select x.delivery_id, a.channel_id, case when m.delivery_id is null then 'refused' else 'requeued' end,
+           case when a.delivery_id is null then 'there is no such delivery' else a.problem end
+    from (select distinct x from unnest(p_delivery_ids) x) x (delivery_id)
+    left join asked a on a.delivery_id = x.delivery_id
+    left join moved m on m.delivery_id = x.delivery_id
+    order by x.delivery_id;
+end $$;
+
+CREATE FUNCTION autopost.requeue_problem(p_delivery autopost.deliveries) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case
+        when autopost.may_requeue(p_delivery.status, p_delivery.last_error) then null
+        when p_delivery.status <> 'failed_permanent' then format('it is %s', p_delivery.status)
+        else format('its %s was refused (%s), not the post: put that right and push it again',
+                    p_delivery.last_error ->> 'scope', coalesce(p_delivery.last_error ->> 'code', 'unknown')) end
+$$;
+
+CREATE FUNCTION autopost.require_channels(p_found boolean, p_what text, p_workspace_id text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+    if not p_found then
+        raise exception '% in workspace %', p_what, p_workspace_id using errcode = 'VN001';
+    end if;
+end $$;
+
+CREATE FUNCTION autopost.require_credential(p_workspace_id text, p_channel_ids text[], p_auth_ref text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    missing text;
+begin
+    select case when c.channel_id is null then format('no channel %s', x) else format('no %s credential %s', c.platform, p_auth_ref) end
+    into missing
+    from unnest(p_channel_ids) x
+    left join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = x
+    left join core.credential_bindings b on b.workspace_id = p_workspace_id and b.platform = c.platform
+        and b.auth_ref = p_auth_ref and b.secret is not null
+    where b.auth_ref is null order by x limit 1;
+    perform autopost.require_channels(missing is null, missing, p_workspace_id);
+end $$;
+
+CREATE FUNCTION autopost.require_held(p_workspace_id text, p_delivery_id uuid, p_outcome text, p_status text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+    if p_outcome is null then
+        raise exception 'no delivery % in workspace %', p_delivery_id, p_workspace_id using errcode = 'VN001';
+    elsif p_outcome = 'not_held' then
+        raise exception 'delivery % is not held: it is %', p_delivery_id, p_status using errcode = 'VM001';
+    end if;
+    return p_outcome;
+end $$;
 
 CREATE FUNCTION autopost.require_legal(p_workspace_id text, p_delivery_id uuid, p_outcome text) RETURNS text
     LANGUAGE plpgsql
@@ -2872,7 +4762,7 @@ begin
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, 'rescheduled', m.attempt,
-               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', p_reason, 'from', m.from_moment,
+               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', core.redact_text(p_reason), 'from', m.from_moment,
                                   'to', p_scheduled_for)
         from moved m
     )
@@ -2882,6 +4772,41 @@ begin
     order by u.channel_id, u.delivery_id;
 end $$;
 
+CREATE FUNCTION autopost.resend_deliveries(p_workspace_id text, p_operator text, p_reason text, p_delivery_ids uuid[] DEFAULT NULL::uuid[], p_channel_id text DEFAULT NULL::text, p_until timestamp with time zone DEFAULT NULL::timestamp with time zone, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(delivery_id uuid, channel_id text, outcome text, status text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    asked constant uuid[] := array(select autopost.lock_held(p_workspace_id, p_delivery_ids, p_channel_id, coalesce(p_until, p_now), p_limit));
+begin
+    return query
+    with held as materialized (
+        select d.* from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = any (asked)
+    ), moved as (
+        update autopost.deliveries d set next_retry_at = p_now, held_at = null, updated_at = p_now
+        from held h
+        where d.workspace_id = p_workspace_id and d.delivery_id = h.delivery_id and h.status || '' = 'retry' and h.held_at is not null
+        returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, h.held_at
+    ), noted as (
+        insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
+        select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, 'manual_requeue', m.attempt,
+               jsonb_strip_nulls(jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', core.redact_text(p_reason),
+                   'held_at', m.held_at, 'from_status', 'retry'))
+        from moved m
+    )
+    select h.delivery_id, h.channel_id, case when m.delivery_id is null then 'not_held' else 'resent' end,
+           case when m.delivery_id is null then h.status else 'retry' end
+    from held h left join moved m on m.delivery_id = h.delivery_id
+    order by h.channel_id, h.delivery_id;
+end $$;
+
+CREATE FUNCTION autopost.resend_delivery(p_workspace_id text, p_operator text, p_reason text, p_delivery_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS text
+    LANGUAGE sql
+    AS $$
+    select autopost.require_held(p_workspace_id, p_delivery_id, max(x.outcome), max(x.status))
+    from autopost.resend_deliveries(p_workspace_id, p_operator, p_reason, array[p_delivery_id], p_now => p_now) x
+$$;
+
 CREATE FUNCTION autopost.resolve_endpoint(p_kind text, p_secret_hash text) RETURNS TABLE(workspace_id text, endpoint_id text, max_payload_bytes integer)
     LANGUAGE sql STABLE
     AS $$
@@ -2889,6 +4814,12 @@ CREATE FUNCTION autopost.resolve_endpoint(p_kind text, p_secret_hash text) RETUR
     from autopost.workspace_endpoints e
     join core.workspaces w on w.workspace_id = e.workspace_id and w.status <> 'disabled'
     where e.kind = p_kind and e.secret_hash = p_secret_hash and e.enabled
+$$;
+
+CREATE FUNCTION autopost.resume_channel(p_workspace_id text, p_operator text, p_reason text, p_channel_id text, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS SETOF text
+    LANGUAGE sql
+    AS $$
+    select autopost.switch_channels(p_workspace_id, p_operator, p_reason, p_channel_id, null, null, true, p_now)
 $$;
 
 CREATE FUNCTION autopost.retry_delay(p_policy autopost.policies, p_attempt integer, p_error jsonb, p_chance double precision) RETURNS interval
@@ -3093,6 +5024,23 @@ CREATE FUNCTION autopost.schedule_retry(p_workspace_id text, p_delivery_id uuid,
             'error', autopost.error_of(p_error_json, 'TRANSIENT'))), p_now) s))
 $$;
 
+CREATE FUNCTION autopost.select_deliveries(p_workspace_id text, p_status text, p_channel_ids text[] DEFAULT NULL::text[], p_platform text DEFAULT NULL::text, p_rate_group text DEFAULT NULL::text, p_code text DEFAULT NULL::text, p_category text DEFAULT NULL::text, p_tag text DEFAULT NULL::text, p_since timestamp with time zone DEFAULT NULL::timestamp with time zone, p_until timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS SETOF autopost.deliveries
+    LANGUAGE sql STABLE
+    AS $$
+    select d.* from autopost.deliveries d
+    where d.workspace_id = p_workspace_id and d.status = p_status
+      and (p_channel_ids is null or d.channel_id = any (p_channel_ids))
+      and ((p_platform is null and p_rate_group is null) or exists (
+          select from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = d.channel_id
+          and c.platform = coalesce(p_platform, c.platform) and c.rate_group = coalesce(p_rate_group, c.rate_group)))
+      and case when p_code is null then d.last_error ->> 'code' is distinct from 'cancelled' else d.last_error ->> 'code' = p_code end
+      and (p_category is null or d.last_error ->> 'category' = p_category)
+      and (p_tag is null or exists (
+          select from autopost.messages m where m.workspace_id = p_workspace_id and m.message_id = d.message_id and p_tag = any (m.tags)))
+      and (p_since is null or case when p_status in ('dead', 'failed_permanent') then d.updated_at else d.created_at end >= p_since)
+      and (p_until is null or case when p_status in ('dead', 'failed_permanent') then d.updated_at else d.created_at end <= p_until)
+$$;
+
 CREATE FUNCTION autopost.send_mode_problem(p_send_mode text, p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3146,7 +5094,8 @@ CREATE FUNCTION autopost.settle_awaited(p_workspace_id text, p_results jsonb, p_
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.nth_uuid(ids.base, row_number() over ()), s.delivery_id, s.message_id, s.channel_id, p_now,
                'sent', s.attempt,
-               jsonb_build_object('trace_id', s.trace_id, 'provider_message_id', s.provider_message_id, 'raw', s.meta)
+               jsonb_build_object('trace_id', s.trace_id, 'provider_message_id', s.provider_message_id,
+                                  'raw', autopost.redacted_answer(s.meta))
         from settled s, ids
     )
     select coalesce(array_agg(s.delivery_id), '{}') from settled s
@@ -3215,7 +5164,7 @@ begin
     delay := autopost.retry_delay(policy, coalesce((patience ->> 'not_ready_attempts')::integer, autopost.tries_of(row)), error, chance);
     perform autopost.feed_gates(row, error, delay, verdict = 'late', policy, p_now);
     if verdict = 'late' then
-        perform autopost.note_delivery(row, 'late_result', error, '{}', p_now);
+        perform autopost.note_delivery(row, 'late_result', error, autopost.named_payload(p_error), p_now);
         return 'late';
     end if;
 
@@ -3231,7 +5180,8 @@ begin
     returning * into row;
     perform autopost.note_delivery(row,
         case outcome when 'retry' then 'retry_scheduled' when 'dead' then 'dead_letter' else outcome end, error,
-        jsonb_strip_nulls(jsonb_build_object('next_retry_at', row.next_retry_at, 'lease', row.lease)), p_now);
+        jsonb_strip_nulls(jsonb_build_object('next_retry_at', row.next_retry_at, 'lease', row.lease))
+            || autopost.named_payload(p_error), p_now);
     return outcome;
 end $$;
 
@@ -3263,6 +5213,12 @@ begin
     return case verdict when 'current' then 'sent' when 'repeat' then 'duplicate' else verdict end;
 end $$;
 
+CREATE FUNCTION autopost.shell_word(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+    select case when p_text ~ '^[A-Za-z0-9_@%+=:,./-]+$' then p_text else '''' || replace(p_text, '''', '''\''''') || '''' end
+$_$;
+
 CREATE FUNCTION autopost.shown_value(p_value jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
@@ -3281,6 +5237,10 @@ CREATE FUNCTION autopost.shut_window_opens(p_channel autopost.channels, p_at tim
     select case when p_channel.window_mode = 'windowed' and not autopost.window_open(p_channel.posting_window, p_channel.timezone, p_at)
                 then coalesce(autopost.next_open(p_channel.posting_window, p_channel.timezone, greatest(p_at, p_planned)), 'infinity') end
 $$;
+
+CREATE FUNCTION autopost.side_by_side() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select interval '1 minute' $$;
 
 CREATE FUNCTION autopost.skeleton_problem(p_body text, p_parse_mode text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -3365,6 +5325,20 @@ CREATE FUNCTION autopost.stays_inside(p_piece text, p_inside boolean, p_mode tex
         else false end
 $_$;
 
+CREATE FUNCTION autopost.steady_channels(p_workspace_id text, p_after timestamp with time zone) RETURNS TABLE(channel_id text, since timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+    with touched as materialized (
+        select h.subject, max(h.ts) + autopost.side_by_side() as until from core.changes h
+        where h.workspace_id = p_workspace_id and h.ts > p_after - autopost.side_by_side() group by h.subject
+    )
+    select x.channel_id, greatest(x.since, (select max(t.until) from touched t
+                                            where t.subject = 'channel ' || x.channel_id or t.subject ~ '^(limit|policy) '))
+    from autopost.channel_paces x
+    join autopost.current_paces(p_workspace_id) n on n.channel_id = x.channel_id and n.pace = x.pace
+    where x.workspace_id = p_workspace_id
+$$;
+
 CREATE FUNCTION autopost.step_of(p_rate_rps double precision) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3380,10 +5354,98 @@ CREATE FUNCTION autopost.store_origin(p_workspace_id text, p_blob jsonb, p_now t
             (p_blob ->> 'size_bytes')::bigint, p_blob ->> 'file_name',
             jsonb_strip_nulls(jsonb_build_object('width', p_blob -> 'width', 'height', p_blob -> 'height')), p_now, p_now)
     on conflict (workspace_id, blob_ref) do update
-    set origin_url = excluded.origin_url, content_type = excluded.content_type, size_bytes = excluded.size_bytes,
+    set origin_url = case when o.deleted_at is null then o.origin_url else excluded.origin_url end,
+        content_type = excluded.content_type, size_bytes = excluded.size_bytes,
         file_name = coalesce(o.file_name, excluded.file_name), meta = excluded.meta,
         last_seen_at = greatest(o.last_seen_at, p_now), deleted_at = null
     returning o.blob_ref
+$$;
+
+CREATE FUNCTION autopost.stray_events(p_workspace_id text, p_after jsonb, p_until timestamp with time zone, p_limit integer, p_gone_before timestamp with time zone) RETURNS TABLE(seen bigint, troubles jsonb, after jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with page as materialized (
+        select e.id, e.ts, e.action, e.delivery_id, e.message_id, e.channel_id from autopost.events e
+        where e.workspace_id = p_workspace_id and e.ts <= p_until
+          and (e.ts, e.id) > (coalesce((p_after ->> 0)::timestamptz, '-infinity'), coalesce((p_after ->> 1)::uuid, '00000000-0000-0000-0000-000000000000'))
+        order by e.ts, e.id limit p_limit
+    ), stray as (
+        select p.id, p.action, r.kind, r.subject
+        from page p, lateral (values
+            ('event_without_delivery', p.delivery_id::text, p.delivery_id is not null and not exists (
+                select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.delivery_id = p.delivery_id)
+                and coalesce(autopost.uuid_time(p.delivery_id) >= p_gone_before, true)),
+            ('event_without_message', p.message_id::text, p.message_id is not null and not exists (
+                select from autopost.messages m where m.workspace_id = p_workspace_id and m.message_id = p.message_id)
+                and coalesce(autopost.uuid_time(p.message_id) >= p_gone_before, true)),
+            ('event_without_channel', p.channel_id, p.channel_id is not null and not exists (
+                select from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = p.channel_id)
+                and not exists (select from core.changes x where x.workspace_id = p_workspace_id and x.action = 'removed'
+                                and x.subject = 'channel ' || p.channel_id))
+        ) r (kind, subject, is_stray)
+        where r.is_stray
+    )
+    select (select count(*) from page),
+           (select coalesce(jsonb_agg(jsonb_build_object('kind', s.kind, 'subject', s.subject, 'details', jsonb_build_object('event', s.id),
+                       'says', format('an event %s tells of it, and it is not there', s.action)) order by s.kind, s.subject), '[]') from stray s),
+           (select jsonb_build_array(p.ts, p.id) from page p order by p.ts, p.id offset p_limit - 1)
+$$;
+
+CREATE FUNCTION autopost.stray_handles(p_workspace_id text, p_after jsonb, p_limit integer) RETURNS TABLE(seen bigint, troubles jsonb, after jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with page as materialized (
+        select b.blob_ref, b.provider, b.auth_ref, b.sent_as from autopost.media_blobs b
+        where b.workspace_id = p_workspace_id and (b.blob_ref, b.provider, b.auth_ref, b.sent_as) > (
+            coalesce(p_after ->> 0, ''), coalesce(p_after ->> 1, ''), coalesce(p_after ->> 2, ''), coalesce(p_after ->> 3, ''))
+        order by b.blob_ref, b.provider, b.auth_ref, b.sent_as limit p_limit
+    ), stray as (
+        select distinct p.blob_ref from page p
+        where not exists (select from autopost.media_origin o where o.workspace_id = p_workspace_id and o.blob_ref = p.blob_ref)
+    )
+    select (select count(*) from page),
+           (select coalesce(jsonb_agg(jsonb_build_object('kind', 'handle_without_file', 'subject', s.blob_ref,
+                       'says', 'a platform has a handle of it, and we have no such file') order by s.blob_ref), '[]') from stray s),
+           (select jsonb_build_array(p.blob_ref, p.provider, p.auth_ref, p.sent_as) from page p
+            order by p.blob_ref, p.provider, p.auth_ref, p.sent_as offset p_limit - 1)
+$$;
+
+CREATE FUNCTION autopost.stray_items(p_workspace_id text, p_after jsonb, p_limit integer, p_gone_before timestamp with time zone) RETURNS TABLE(seen bigint, troubles jsonb, after jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with page as materialized (
+        select i.source_id, i.item_hash, i.message_id from autopost.pull_items i
+        where i.workspace_id = p_workspace_id and (i.source_id, i.item_hash) > (coalesce(p_after ->> 0, ''), coalesce(p_after ->> 1, ''))
+        order by i.source_id, i.item_hash limit p_limit
+    ), stray as (
+        select p.* from page p
+        where p.message_id is not null and coalesce(autopost.uuid_time(p.message_id) >= p_gone_before, true) and not exists (
+            select from autopost.messages m where m.workspace_id = p_workspace_id and m.message_id = p.message_id)
+    )
+    select (select count(*) from page),
+           (select coalesce(jsonb_agg(jsonb_build_object('kind', 'item_without_post', 'subject', s.message_id,
+                       'says', format('source %s brought it, and it is not there', s.source_id)) order by s.source_id, s.item_hash), '[]') from stray s),
+           (select jsonb_build_array(p.source_id, p.item_hash) from page p order by p.source_id, p.item_hash offset p_limit - 1)
+$$;
+
+CREATE FUNCTION autopost.stuck_channels(p_workspace_id text, p_before timestamp with time zone, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(channel_id text, since timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+    select x.channel_id, x.since
+    from (select due.*, c as channel, g as grp from autopost.due_since(p_workspace_id, p_before) due
+          join autopost.channels c on c.workspace_id = p_workspace_id and c.channel_id = due.channel_id
+          left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform
+              and g.rate_group = c.rate_group
+          offset 0) x
+    where autopost.is_active(p_workspace_id)
+      and autopost.is_open(x.channel, x.grp, p_now) and autopost.is_open(x.channel, x.grp, p_before)
+      and (x.channel).updated_at <= p_before
+      and coalesce((x.channel).last_begin_at + autopost.step_of((x.channel).rate_rps), '-infinity') <= p_before
+      and coalesce((x.grp).last_begin_at + autopost.step_of((x.grp).rate_rps), '-infinity') <= p_before
+      and not exists (select from autopost.deliveries d where d.workspace_id = p_workspace_id and d.channel_id = x.channel_id
+                      and d.status = 'sending' and d.sending_started_at > p_before)
+      and not exists (select from autopost.events e where e.workspace_id = p_workspace_id and e.channel_id = x.channel_id
+                      and e.ts > p_before and e.action = 'send_attempt')
 $$;
 
 CREATE FUNCTION autopost.style_of(p_workspace_id text, p_channel autopost.channels) RETURNS jsonb
@@ -3540,6 +5602,66 @@ CREATE FUNCTION autopost.sweep_windows(p_workspace_id text, p_limit integer DEFA
           order by c.channel_id limit p_limit) open
 $$;
 
+CREATE FUNCTION autopost.switch_auth(p_workspace_id text, p_operator text, p_reason text, p_channel_id text, p_new_auth_ref text, p_new_rate_group text DEFAULT NULL::text, p_drained_until timestamp with time zone DEFAULT NULL::timestamp with time zone, p_paused_before timestamp with time zone DEFAULT NULL::timestamp with time zone, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT outcome text, OUT old_auth_ref text, OUT sending integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    channel autopost.channels := autopost.lock_for_rotation(p_workspace_id, p_channel_id, p_new_auth_ref, p_new_rate_group);
+    moment constant timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    old_auth_ref := autopost.auth_of(channel);
+    select count(*) into sending from autopost.deliveries d
+    where d.workspace_id = p_workspace_id and d.channel_id = p_channel_id and d.status = 'sending';
+    if sending > 0 then
+        outcome := 'sending';
+        return;
+    end if;
+    outcome := case when old_auth_ref = p_new_auth_ref and channel.rate_group = coalesce(p_new_rate_group, channel.rate_group)
+                    then 'unchanged' else 'rotated' end;
+    if outcome = 'rotated' then
+        insert into autopost.channel_auth as a (workspace_id, channel_id, auth_ref, rotated_at, updated_at)
+        values (p_workspace_id, p_channel_id, p_new_auth_ref, moment, moment)
+        on conflict (workspace_id, channel_id)
+        do update set auth_ref = excluded.auth_ref, rotated_at = excluded.rotated_at, updated_at = excluded.updated_at;
+        update autopost.channels c
+        set auth_ref = p_new_auth_ref, rate_group = coalesce(p_new_rate_group, c.rate_group), updated_at = moment
+        where c.workspace_id = p_workspace_id and c.channel_id = p_channel_id;
+        perform autopost.note_channels(p_workspace_id, array[p_channel_id], 'auth_rotated', jsonb_strip_nulls(jsonb_build_object(
+            'operator', p_operator, 'reason', core.redact_text(p_reason), 'old_auth_ref', old_auth_ref, 'new_auth_ref', p_new_auth_ref,
+            'rate_group', p_new_rate_group)), moment);
+    end if;
+    perform autopost.end_drain(p_workspace_id, p_operator, p_channel_id, p_drained_until, p_paused_before, moment);
+    if outcome = 'rotated' then
+        perform autopost.forgive_channels(p_workspace_id, p_operator, 'another auth_ref', array[p_channel_id], moment, moment);
+    end if;
+end $$;
+
+CREATE FUNCTION autopost.switch_channels(p_workspace_id text, p_operator text, p_reason text, p_channel_id text, p_rate_group text, p_platform text, p_on boolean, p_now timestamp with time zone) RETURNS SETOF text
+    LANGUAGE plpgsql
+    AS $$
+declare
+    chosen constant text[] := array(
+        select c.channel_id from autopost.channels c
+        where c.workspace_id = p_workspace_id and (p_channel_id is null or c.channel_id = p_channel_id)
+          and (p_rate_group is null or c.rate_group = p_rate_group) and (p_platform is null or c.platform = p_platform)
+        order by c.channel_id for no key update);
+    moment constant timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    perform autopost.require_channels(chosen <> '{}', case
+        when p_channel_id is null then format('no channel of group %s', p_rate_group) else format('no channel %s', p_channel_id) end,
+        p_workspace_id);
+    update autopost.channels c
+    set enabled = p_on, updated_at = moment,
+        paused_until = case when p_on then null else c.paused_until end, error_streak = case when p_on then 0 else c.error_streak end
+    where c.workspace_id = p_workspace_id and c.channel_id = any (chosen);
+    if not p_on then
+        perform autopost.release_claims(p_workspace_id, chosen, 'channel_disabled', moment);
+    end if;
+    perform autopost.note_channels(p_workspace_id, chosen, case when p_on then 'channel_enabled' else 'channel_disabled' end,
+        jsonb_strip_nulls(jsonb_build_object('operator', p_operator, 'reason', core.redact_text(p_reason), 'rate_group', p_rate_group, 'manual', true)), moment);
+    return query select unnest(chosen);
+end $$;
+
 CREATE FUNCTION autopost.tagged_url(p_url text, p_parameters text[], p_hosts text[], p_amp text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3579,6 +5701,31 @@ CREATE FUNCTION autopost.tags_warning(p_stored autopost.stored, p_tags text[]) R
     AS $$
     select case when p_stored.tags <> p_tags then 'the same post came before with other tags; it is routed by those' end
 $$;
+
+CREATE FUNCTION autopost.take_call(p_workspace_id text, p_idempotency_key text, p_lease interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(state text, answer jsonb, taken_until timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+begin
+    delete from autopost.adapter_answers a where (a.workspace_id, a.idempotency_key) in (
+        select x.workspace_id, x.idempotency_key from autopost.adapter_answers x
+        where x.workspace_id = p_workspace_id and x.created_at < p_now - interval '2 days'
+        order by x.created_at limit 10 for no key update skip locked);
+    loop
+        return query
+        insert into autopost.adapter_answers as a (workspace_id, idempotency_key, taken_until, created_at)
+        values (p_workspace_id, p_idempotency_key, p_now + p_lease, p_now)
+        on conflict (workspace_id, idempotency_key) do update set taken_until = excluded.taken_until, created_at = excluded.created_at
+        where a.answer is null and a.taken_until <= p_now
+        returning 'yours', a.answer, a.taken_until;
+        exit when found;
+        return query
+        select case when a.answer is null then 'under_way' else 'answered' end, a.answer, a.taken_until
+        from autopost.adapter_answers a
+        where a.workspace_id = p_workspace_id and a.idempotency_key = p_idempotency_key;
+        exit when found;  -- else the call that was under way has failed just now: nobody has it any more
+    end loop;
+end $$;
 
 CREATE FUNCTION autopost.take_items(p_workspace_id text, p_source_id text, p_run_id uuid, p_items jsonb, p_now timestamp with time zone) RETURNS autopost.pulled[]
     LANGUAGE sql
@@ -3699,6 +5846,33 @@ begin
             updated_at = case when known.taken_by = p_token then known.updated_at else p_now end
         where b.workspace_id = p_workspace_id and b.blob_ref = p_blob_ref and b.provider = p_provider and b.auth_ref = p_auth_ref and b.sent_as = p_sent_as;
     end if;
+end $$;
+
+CREATE FUNCTION autopost.tell_findings(p_workspace_id text, p_source text, p_now timestamp with time zone DEFAULT now()) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    alert constant text := 'autopost.' || p_source;
+    count bigint;
+    sample jsonb;
+begin
+    delete from autopost.findings f
+    where f.workspace_id = p_workspace_id and f.source = 'proof' and p_source = 'proof' and f.last_seen_at < p_now - interval '30 days';
+    select count(*), jsonb_agg(x.one) filter (where x.n <= 5) into count, sample
+    from (select jsonb_build_object('kind', f.kind, 'subject', f.subject, 'says', f.says) || f.details as one,
+                 row_number() over (order by f.found_at desc, f.kind, f.subject) as n
+          from autopost.findings f
+          where f.workspace_id = p_workspace_id and f.source = p_source
+            and (p_source = 'integrity' or f.last_seen_at > p_now - interval '1 day')) x;
+    if count = 0 then
+        perform ops.clear_alert(p_workspace_id, alert, '', p_now);
+    else
+        perform ops.put_alert(p_workspace_id, alert, '', 'critical', format(case p_source
+                when 'proof' then '%s contradictions between what happened and what the rows say'
+                else '%s rows that do not hold together' end || '; vestnik findings %s lists them', count, p_workspace_id),
+            jsonb_build_object('count', count, 'findings', sample), p_now);
+    end if;
+    return count;
 end $$;
 
 CREATE FUNCTION autopost.template_mode(p_template_mode text, p_text_mode text) RETURNS text
@@ -3824,11 +5998,70 @@ CREATE FUNCTION autopost.token_grace() RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select interval '10 seconds' $$;
 
+CREATE FUNCTION autopost.told_as(p_status text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case p_status when 'claimed' then '{queued,retry}'::text[] else array[p_status] end
+$$;
+
+CREATE FUNCTION autopost.told_moves() RETURNS TABLE(action text, from_statuses text[], to_status text, place integer)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    values ('enqueue', '{}'::text[], 'queued', 0),
+           ('send_attempt', '{queued,retry}', 'sending', 1),
+           ('sending_lease_expired', '{sending}', 'retry', 2),
+           ('confirmed', '{retry}', 'retry', 3),
+           ('held', '{sending,retry}', 'retry', 4),
+           ('retry_scheduled', '{sending}', 'retry', 4),
+           ('claim_released', '{queued,retry}', 'queued', 4),
+           ('claimed_lease_expired', '{queued,retry}', 'queued', 4),
+           ('manual_requeue', '{queued,retry,sending,dead,failed_permanent}', 'retry', 4),
+           ('sent', '{sending,retry,queued}', 'sent', 5),
+           ('failed_permanent', '{sending,queued}', 'failed_permanent', 5),
+           ('validation_failed', '{queued,retry}', 'failed_permanent', 5),
+           ('cancelled', '{queued,retry}', 'failed_permanent', 5),
+           ('dedup_suppressed', '{queued,retry}', 'deduped', 5),
+           ('dead_letter', '{queued,sending,retry,sent,deduped,failed_permanent}', 'dead', 6)
+$$;
+
+CREATE FUNCTION autopost.top_errors(p_workspace_id text, p_since timestamp with time zone, p_now timestamp with time zone DEFAULT now()) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(jsonb_agg(to_jsonb(t)), '[]') from (
+        select e.action, e.error ->> 'code' as code, e.error ->> 'category' as category, e.error ->> 'scope' as scope,
+               count(*) as count, count(distinct e.channel_id) as channels, max(e.ts) as last_at,
+               (array_agg(e.error ->> 'message' order by e.ts desc))[1] as message
+        from autopost.events e
+        where e.workspace_id = p_workspace_id and e.result = 'error' and e.ts >= p_since and e.ts <= p_now
+        group by 1, 2, 3, 4 order by count(*) desc, max(e.ts) desc limit 10) t
+$$;
+
 CREATE FUNCTION autopost.tries_of(p_delivery autopost.deliveries) RETURNS integer
     LANGUAGE sql IMMUTABLE
     AS $$
     select p_delivery.attempt - coalesce((p_delivery.render_meta #>> '{series_progress,attempt}')::integer - 1, 0)
          - coalesce((p_delivery.render_meta ->> 'not_ready_attempts')::integer, 0)
+$$;
+
+CREATE FUNCTION autopost.troubles_of(p_workspace_id text, p_delivery_ids uuid[], p_after timestamp with time zone, p_until timestamp with time zone, p_now timestamp with time zone) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    with trouble as (
+        select c.kind, c.delivery_id, c.says, jsonb_build_object('first_event', c.first_event, 'second_event', c.second_event) as more
+        from autopost.contradictions(p_workspace_id, p_delivery_ids, p_now) c
+        union all
+        select t.kind, t.delivery_id, t.says, jsonb_build_object('other_delivery', t.other_id)
+        from autopost.doubled_posts(p_workspace_id, p_delivery_ids, p_now) t
+        union all
+        select b.kind, b.delivery_id, b.says, jsonb_build_object('channel_id', b.channel_id, 'first_event', b.first_event, 'second_event', b.second_event)
+        from autopost.hasty_begins(p_workspace_id, p_after, p_until) b
+        union all
+        select b.kind, b.delivery_id, b.says, jsonb_build_object('channel_id', b.channel_id, 'first_event', b.first_event, 'second_event', b.second_event)
+        from autopost.crowded_begins(p_workspace_id, p_after, p_until) b
+    )
+    select coalesce(jsonb_agg(jsonb_build_object('kind', t.kind, 'subject', t.delivery_id, 'says', t.says, 'details', jsonb_strip_nulls(t.more))
+                              order by t.kind, t.delivery_id), '[]')
+    from trouble t
 $$;
 
 CREATE FUNCTION autopost.unknown_channels(p_workspace_id text, p_only text[]) RETURNS text
@@ -3838,6 +6071,38 @@ CREATE FUNCTION autopost.unknown_channels(p_workspace_id text, p_only text[]) RE
     from unnest(p_only) o (id)
     where not exists (select from autopost.channels c where c.workspace_id = p_workspace_id and c.channel_id = o.id)
 $$;
+
+CREATE FUNCTION autopost.unknown_deliveries(p_workspace_id text, p_channel_id text DEFAULT NULL::text, p_limit integer DEFAULT 200, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(held_at timestamp with time zone, channel_id text, delivery_id uuid, message_id uuid, attempt integer, began_at timestamp with time zone, code text, message text, parts integer, shows text, total bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    with held as materialized (
+        select d.*, count(*) over () as total
+        from autopost.channels c,
+        lateral (select d.* from autopost.deliveries d
+                 where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'retry'
+                   and d.next_retry_at = 'infinity' and d.held_at <= p_now offset 0) d
+        where c.workspace_id = p_workspace_id and (p_channel_id is null or c.channel_id = p_channel_id)
+        order by d.held_at, d.delivery_id limit p_limit
+    )
+    select h.held_at, h.channel_id, h.delivery_id, h.message_id, h.attempt,
+           (select max(e.ts) from autopost.events e
+            where e.delivery_id = h.delivery_id and e.workspace_id = p_workspace_id and e.action = 'send_attempt' and e.ts <= h.held_at),
+           h.last_error ->> 'code', h.last_error ->> 'message',
+           coalesce(jsonb_array_length(h.render_meta #> '{series_progress,provider_message_ids}'), 0),
+           left(regexp_replace(case when h.render_meta ->> 'parse_mode' = 'HTML' then autopost.without_tags(h.rendered_text)
+                                    else h.rendered_text end, '\s+', ' ', 'g'), 80),
+           h.total
+    from held h order by h.held_at, h.delivery_id
+$$;
+
+CREATE FUNCTION autopost.unknown_objects(p_workspace_id text, p_paths text[]) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $_$
+    select p.path from unnest(p_paths) p (path)
+    where not exists (select from autopost.media_origin o
+                      where o.workspace_id = p_workspace_id
+                        and o.blob_ref = 'sha256:' || substring(p.path from '/([0-9a-f]{64})[^/]*$') and o.origin_url = p.path)
+$_$;
 
 CREATE FUNCTION autopost.unseen_items(p_workspace_id text, p_source_id text, p_keys text[]) RETURNS SETOF text
     LANGUAGE sql STABLE
@@ -3924,11 +6189,18 @@ CREATE FUNCTION autopost.utm_parameters(p_utm jsonb) RETURNS text[]
           where key <> 'only_hosts' and key ~ '^\w+$' and value <> '') u
 $_$;
 
+CREATE FUNCTION autopost.uuid_time(p_id uuid) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select case when substr(p_id::text, 15, 1) = '7'
+                then to_timestamp(('x' || translate(left(p_id::text, 13), '-', ''))::bit(48)::bigint / 1000.0) end
+$$;
+
 CREATE FUNCTION autopost.validation_error(p_reason text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     select case when p_reason is not null then jsonb_build_object(
-        'category', 'PERMANENT', 'scope', 'delivery', 'code', 'validation_failed', 'message', p_reason) end
+        'category', 'PERMANENT', 'scope', 'delivery', 'code', 'validation_failed', 'message', core.redact_text(p_reason)) end
 $$;
 
 CREATE FUNCTION autopost.value_problems(p_raw jsonb) RETURNS text[]
@@ -4014,25 +6286,31 @@ CREATE FUNCTION autopost.warnings_of(p_workspace_id text, p_stored autopost.stor
         autopost.past_warning(p_stored, p_now), autopost.gap_warning(p_workspace_id, p_stored, p_now)], null)
 $$;
 
-CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(status text, gate text, earliest timestamp with time zone, detail text, gates jsonb)
+CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(status text, gate text, earliest timestamp with time zone, detail text, gates jsonb, ahead bigint, remedy text)
     LANGUAGE sql STABLE
     AS $$
     with d as (
-        select d.*, c, g, w.status as workspace_status, p.sending_lease,
+        select d.*, d as delivery, c, g, w.status as workspace_status, p.sending_lease, a.claims, a.due, a.later,
+               a.claims + a.due + a.later as ahead, busy.n as sending,
+               greatest(autopost.step_of(c.rate_rps), autopost.step_of(g.rate_rps)) as step,
                greatest(c.last_begin_at + autopost.step_of(c.rate_rps), g.last_begin_at + autopost.step_of(g.rate_rps)) as paced_until,
+               greatest(p_now, c.paused_until, c.cooldown_until, g.cooldown_until) as gated_until,
                autopost.shut_window_opens(c, greatest(p_now, d.scheduled_for),
                    case when d.status = 'queued' and d.not_before < 'infinity' then d.not_before end) as shut_until
         from autopost.deliveries d
         join autopost.channels c on c.workspace_id = d.workspace_id and c.channel_id = d.channel_id
         join core.workspaces w on w.workspace_id = d.workspace_id
         left join autopost.platform_limits g on g.workspace_id = d.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
-        left join autopost.policies p on p.workspace_id = d.workspace_id
+        left join autopost.policies p on p.workspace_id = d.workspace_id,
+        lateral autopost.ahead_of(p_workspace_id, d, p_now) a,
+        lateral (select count(*) as n from autopost.deliveries s
+                 where s.workspace_id = d.workspace_id and s.channel_id = d.channel_id and s.status = 'sending') busy
         where d.workspace_id = p_workspace_id and d.delivery_id = p_delivery_id
     ), found as (
         select gate.* from d, lateral (values
             ('workspace', d.workspace_status <> 'active', 'infinity'::timestamptz, 'the workspace is ' || d.workspace_status),
             ('disabled', not (d.c).enabled, 'infinity',
-                format('channel %s is disabled%s; enabled: true in its declaration brings it back', d.channel_id,
+                format('channel %s is disabled%s', d.channel_id,
                        case when not (d.c).enabled then autopost.gate_cause(p_workspace_id, d.c, 'channel_disabled') end)),
             ('held', d.held_at is not null, 'infinity', 'its outcome is unknown: confirm it or send it again'),
             ('paused', (d.c).paused_until > p_now, (d.c).paused_until,
@@ -4049,15 +6327,20 @@ CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p
             ('window', d.status <> 'sending' and d.shut_until is not null, d.shut_until,
                 format('the posting window of channel %s is closed', d.channel_id)),
             ('slot', d.status = 'claimed' and d.not_before > p_now, d.not_before, 'its slot has not come'),
-            ('pace', d.status = 'claimed' and d.paced_until > p_now, d.paced_until, 'the last send of its channel or group began only just now'),
-            ('max_parallel', d.status in ('queued', 'claimed', 'retry') and (
-                    select count(*) from autopost.deliveries s where s.workspace_id = d.workspace_id
-                    and s.channel_id = d.channel_id and s.status = 'sending') >= (d.c).max_parallel,
-                p_now, format('%s sends of this channel are under way, as many as it may have', (d.c).max_parallel)),
+            ('pace', d.status in ('queued', 'claimed', 'retry') and d.paced_until > p_now, d.paced_until,
+                'the last send of its channel or group began only just now'),
+            ('max_parallel', d.status in ('queued', 'claimed', 'retry')
+                    and d.sending + case when d.step is null then d.due else 0 end >= (d.c).max_parallel, p_now,
+                case when d.sending >= (d.c).max_parallel
+                     then format('%s sends of this channel are under way, as many as it may have', (d.c).max_parallel)
+                     else format('%s are before it, and the channel may have %s at once', d.due, (d.c).max_parallel) end),
             ('rate', d.status in ('queued', 'retry') and (d.c).rate_rps > 0 and (d.c).next_allowed_at > p_now, (d.c).next_allowed_at,
                 format('channel %s takes %s a second', d.channel_id, (d.c).rate_rps)),
             ('group_rate', d.status in ('queued', 'retry') and (d.g).rate_rps > 0 and (d.g).next_allowed_at > p_now, (d.g).next_allowed_at,
                 format('group %s takes %s a second', (d.c).rate_group, (d.g).rate_rps)),
+            ('queue', d.status in ('queued', 'claimed') and d.ahead > 0 and d.step is not null and (d.c).enabled and d.not_before < 'infinity',
+                case when d.ahead > 0 and d.step is not null then autopost.queue_until(d.delivery, d.c, d.g, d.claims, d.due, d.later, d.gated_until, p_now) end,
+                format('%s of channel %s go before it, one every %s', d.ahead, d.channel_id, d.step)),
             ('lease', d.status = 'sending', d.sending_started_at + coalesce(d.sending_lease, '300 seconds'),
                 'it is being sent; its lease ends then')
         ) as gate (gate, shut, opens, detail)
@@ -4070,22 +6353,21 @@ CREATE FUNCTION autopost.why_delivery(p_workspace_id text, p_delivery_id uuid, p
                case when (d.c).window_mode = 'windowed' and coalesce(last.opens, p_now) < 'infinity'
                     then autopost.next_open((d.c).posting_window, (d.c).timezone, coalesce(last.opens, p_now)) end as window_opens
         from d left join last on true
+    ), named as (
+        select f.*, case when d.status not in ('queued', 'claimed', 'retry') then coalesce(f.gate, autopost.end_of(d.delivery))
+                         when f.window_opens > f.opens then 'window' else coalesce(f.gate, 'none') end as name
+        from d, final f
     )
-    select d.status,
-           case when d.status in ('queued', 'claimed', 'retry') and f.window_opens > f.opens then 'window'
-                else coalesce(f.gate, case when d.status in ('queued', 'claimed', 'retry') then 'none' else d.status end) end,
-           case when d.status in ('queued', 'claimed', 'sending', 'retry') then nullif(greatest(f.opens, f.window_opens), 'infinity') end,
-           case when d.status in ('queued', 'claimed', 'retry') and f.window_opens > f.opens
+    select d.status, n.name,
+           case when d.status in ('queued', 'claimed', 'sending', 'retry') then nullif(greatest(n.opens, n.window_opens), 'infinity') end,
+           case when n.name = 'window' and n.window_opens > n.opens
                 then format('the posting window of channel %s is closed then', d.channel_id)
-                else coalesce(f.detail, case d.status
-               when 'sent' then format('sent at %s', d.sent_at)
-               when 'deduped' then 'the same content went into this channel before'
-               when 'failed_permanent' then d.last_error ->> 'message'
-               when 'dead' then format('given up after %s attempts: %s', d.attempt, d.last_error ->> 'message')
-               else 'nothing is in its way: it goes with the next round of the dispatcher' end) end,
+                when n.name = 'none' then 'nothing is in its way: it goes with the next round of the dispatcher'
+                else coalesce(n.detail, autopost.how_it_ended(d.delivery)) end,
            (select coalesce(jsonb_agg(jsonb_build_object('gate', f.gate, 'opens', nullif(f.opens, 'infinity'), 'detail', f.detail)
-                                      order by f.opens desc), '[]') from found f)
-    from d, final f
+                                      order by f.opens desc), '[]') from found f),
+           d.ahead, autopost.remedy_for(n.name, d.delivery, d.c)
+    from d, named n
 $$;
 
 CREATE FUNCTION autopost.window_change(p_window jsonb, p_timezone text, p_at timestamp with time zone, p_open boolean) RETURNS timestamp with time zone
@@ -4277,11 +6559,283 @@ CREATE FUNCTION autopost.workspaces_with_work(p_after text, p_limit integer DEFA
     limit p_limit
 $$;
 
+CREATE FUNCTION core.forbid_change() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    raise exception 'the record of who has looked is never changed' using errcode = 'VM001';
+end $$;
+
+CREATE FUNCTION core.grant_role(p_workspace_id text, p_actor text, p_login text, p_role text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform core.require_operator(p_workspace_id, p_login);
+    if exists (select from core.operator_roles r
+               where r.workspace_id = p_workspace_id and r.login = p_login and r.role = p_role) then
+        return false;
+    end if;
+    delete from core.operator_roles r
+    where r.workspace_id = p_workspace_id and r.login = p_login and p_role <> 'security' and r.role <> 'security';
+    insert into core.operator_roles (workspace_id, login, role, granted_at) values (p_workspace_id, p_login, p_role, p_now);
+    perform core.note_change(p_workspace_id, p_actor, 'role_granted', 'operator ' || p_login, jsonb_build_object('role', p_role), p_now);
+    return true;
+end $$;
+
+CREATE FUNCTION core.lock_out(p_failures integer, p_free integer, p_most interval) RETURNS interval
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    select case when p_failures < p_free then '0'::interval
+                else least(make_interval(secs => 2.0 ^ least(p_failures - p_free, 30)), p_most) end
+$$;
+
+CREATE FUNCTION core.names_secret(p_name text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+    select p_name ~* ($re$pass(?:word|wd|phrase)|(?:^|[_-])pass\Z|pwd|secret(?!ar[iy])|token(?!s)|api[_-]?key|(?:access|private|signing)[_-]?key$re$
+        || $re$|authorization|signature|credential|cookie|sess(?:ion)?[_-]?(?:id|key)|phone|e-?mail|[Пп]арол|[Тт]окен|[Сс]екрет$re$
+        || $re$|[Тт]елефон|[Пп]очта$re$)
+$_$;
+
+CREATE FUNCTION core.note_change(p_workspace_id text, p_actor text, p_action text, p_subject text, p_details jsonb DEFAULT '{}'::jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into core.changes (workspace_id, change_id, ts, actor, action, subject, details)
+    values (p_workspace_id, core.uuid7(p_now), p_now, p_actor, p_action, p_subject, coalesce(p_details, '{}'))
+$$;
+
 CREATE FUNCTION core.nth_uuid(p_base uuid, p_n bigint) RETURNS uuid
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
     select encode(overlay(uuid_send(p_base) placing int4send(p_n::integer) from 13), 'hex')::uuid
 $$;
+
+CREATE FUNCTION core.pass_gates(p_subjects text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform from core.sign_in_gates g where g.subject = any (p_subjects) order by g.subject for no key update;
+    if not core.was_let_in(p_subjects[1]) then
+        update core.sign_in_gates g set failures = greatest(g.failures - 1, 0), locked_until = null
+        where g.subject = any (p_subjects[2:]);
+    end if;
+    update core.sign_in_gates g set failures = 0, locked_until = null, passed_at = now() where g.subject = p_subjects[1];
+end $$;
+
+CREATE FUNCTION core.plain_signs(p_text text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+begin
+    if p_text !~ ($re$[\u00ad\u034f\u061c\u115f\u1160\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20e3\ufe00-\ufe0f\ufeff\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u3000\u3002\ufe62\ufe6b\uff01-\uff5e\U0001d7ce-\U0001d7ff]$re$) then
+        return p_text;
+    end if;
+    return translate(
+        regexp_replace(p_text, '[\u00ad\u034f\u061c\u115f\u1160\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20e3\ufe00-\ufe0f\ufeff]', '', 'g'),
+        $signs$！＂＃＄％＆＇（）＊＋，－．／０１２３４５６７８９：；＜＝＞？＠ＡＢＣＤＥＦＧＨＩＪＫＬＭＮＯＰＱＲＳＴＵＶＷＸＹＺ［＼］＾＿｀ａｂｃｄｅｆｇｈｉｊｋｌｍｎｏｐｑｒｓｔｕｖｗｘｙｚ｛｜｝～٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹०१२३४५६७८९𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗𝟘𝟙𝟚𝟛𝟜𝟝𝟞𝟟𝟠𝟡𝟢𝟣𝟤𝟥𝟦𝟧𝟨𝟩𝟪𝟫𝟬𝟭𝟮𝟯𝟰𝟱𝟲𝟳𝟴𝟵𝟶𝟷𝟸𝟹𝟺𝟻𝟼𝟽𝟾𝟿　。﹢﹫$signs$,
+        $signs$!"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefghijklmnopqrstuvwxyz{|}~01234567890123456789012345678901234567890123456789012345678901234567890123456789 .+@$signs$);
+end $_$;
+
+CREATE FUNCTION core.prune_sign_ins(p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE sql
+    AS $$
+    with sessions as (
+        delete from core.operator_sessions s where s.token_hash in (
+            select x.token_hash from core.operator_sessions x where x.expires_at < p_now limit p_limit)
+        returning 1
+    ), gates as (
+        delete from core.sign_in_gates g where g.subject in (
+            select x.subject from core.sign_in_gates x
+            where x.last_at < p_now - interval '1 day' and (x.passed_at < p_now - interval '30 days') is not false limit p_limit)
+        returning 1
+    )
+    select ((select count(*) from sessions) + (select count(*) from gates))::integer
+$$;
+
+CREATE FUNCTION core.redact(p_value jsonb, p_depth integer DEFAULT 0) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+begin
+    case jsonb_typeof(p_value)
+    when 'string' then
+        return to_jsonb(core.redact_text(p_value #>> '{}'));
+    when 'object', 'array' then
+        if p_depth >= 32 then
+            return '"***"';
+        end if;
+    else
+        return p_value;
+    end case;
+    if jsonb_typeof(p_value) = 'array' then
+        return (select coalesce(jsonb_agg(core.redact(x.item, p_depth + 1) order by x.n), '[]')
+                from jsonb_array_elements(p_value) with ordinality x (item, n));
+    end if;
+    -- The list form of headers and cookies: {"name": "Cookie", "value": "…"}.
+    return (select coalesce(jsonb_object_agg(core.redact_text(x.name),
+                case when x.item not in ('null', 'true', 'false', '""')
+                          and (core.names_secret(x.name)
+                               or (x.name = 'value' and jsonb_typeof(p_value -> 'name') = 'string' and core.names_secret(p_value ->> 'name')))
+                     then '"***"' else core.redact(x.item, p_depth + 1) end), '{}')
+            from jsonb_each(p_value) x (name, item));
+end $$;
+
+CREATE FUNCTION core.redact_text(p_text text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+declare
+    plain text;
+    found text;
+begin
+    if p_text !~* ($re$[\u00ad\u034f\u061c\u115f\u1160\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20e3\ufe00-\ufe0f\ufeff\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u3000\u3002\ufe62\ufe6b$re$
+        || $re$\uff01-\uff5e\U0001d7ce-\U0001d7ff]|[@=+]|%[24]|&#|&commat|u00[234]|x40|[\[(](?:at|[сС][оО][бБ]|[2-9][0-9]{2}[)])$re$
+        || $re$|private|auth|cookie|pass|pwd|secret|token|key|signature|credential|sess|[пП][аА][рР][оО]|[тТ][оО][кК]|[сС][еЕ][кК]$re$
+        || $re$|bearer|basic|[0-9]{5}(?::|%3)|(?:push|sess|link)_|whsec_|eyj|sk-|gh[oprsu]_|k_live|k_test|npm_|glsa|sg[.]$re$
+        || $re$|aqvn|asia|hooks|webhooks|-u |_pat_|glpat|xox|aiza|ya29|y0_|vk1|hf_|akia|tel|phone|mobile|whats|[тТ]ел|[мМ]об$re$
+        || $re$|(?<![0-9.])9[0-9]{2}[ -]|[0-9]{4}[ -][0-9]{4}[ -]|[a-z][\u0400-\u04ff]|[\u0400-\u04ff][a-z]|(?<![0-9])(?:00[ -]?)?[78]$re$
+        || $re$(?:[ \t\r\n().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[(]?[3-9]|[ -][0-9][ -])$re$) then
+        return p_text;
+    end if;
+    plain := core.plain_signs(p_text);
+    found := plain;
+    -- A private key.
+    found := regexp_replace(found,
+        $re$-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-])*(?:-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)?$re$,
+        '***', 'g');
+    -- Name and password in an address.
+    found := regexp_replace(found,
+        $re$://(?:[^/:@ \t\r\n"'<>]*:(?![0-9]{1,5}/)[^/ \t\r\n"'<>]*(?:/[^/@ \t\r\n"'<>]*){0,3}|[^/ \t\r\n"'<>]*)@$re$,
+        '://***@', 'g');
+    -- Headers.
+    found := regexp_replace(found,
+        $re$((?:authorization|x-auth[a-z-]{0,20})\\*["']?[ \t]*[=:][ \t]*)(?:(\\+")(?:[^"\\]|\\+[^"\\])*|(")(?:[^"\\]$re$
+        || $re$|\\.)*|(')[^']*|digest[^\r\n]*|(?:[a-z][a-z0-9-]*[ \t]+)?[^ \t\r\n"',;&}]+)$re$,
+        '\1\2\3\4***', 'gi');
+    found := regexp_replace(found,
+        $re$(cookie2?\\*["']?[ \t]*[=:][ \t]*)(?:(\\+")(?:[^"\\]|\\+[^"\\])*|(")(?:[^"\\]|\\.)*|(')[^']*|[^ \t\r\n"'{}\[\]][^\r\n"'{}\[\]]*)$re$,
+        '\1\2\3\4***', 'gi');
+    -- Whatever is named like a secret.
+    found := regexp_replace(found,
+        $re$((?:[pрР][aаА][sѕЅ]{2}(?:w[oоО]rd|wd|[pрР]hr[aаА][sѕЅ][eеЕ])|(?<![a-z])(?:pass|auth)(?=\\*[\"']|=)|pwd|[sѕЅ][eеЕ][cсС]r[eеЕ]t$re$
+        || $re$(?!ar[iy])|t[oоО][kкК][eеЕ]n(?!s)|api[._-]?key|(?:access|private|signing|auth)[_-]?key|signature|credential$re$
+        || $re$|sess(?:ion)?[_-]?(?:id|key)|[Пп][Ааa][Ррp][Ооo][Лл][ЬьЯяЮю]|[Ттt][Ооo][Ккk][Ееe][Нн]|[Ссc][Ееe][Ккk][Ррp][Ееe][Ттt]$re$
+        || $re$(?![Аа][Рр]))[a-z0-9_-]{0,30}\\*["']?[ \t\r\n]*(?:=>?|:|%(?:25){0,2}3[da]|\\{1,8}u003[da])[ \t\r\n]*)(?:(\\+")$re$
+        || $re$(?:[^"\\]|\\+[^"\\])*|(")(?:[^"\\]|\\.)*|(')[^']*|«[^»]*»?|(?!(?:null|none|true|false)(?:[ \t\r\n"'&,;{}\[\]$re$
+        || $re$()<>]|\Z))(?:(?:bearer|basic)[ \t]+)?[^« \t\r\n"'&,;{}\[\]()<>][^ \t\r\n"'&,;{}\[\]()<>]*)$re$,
+        '\1\2\3\4***', 'gi');
+    -- Said to a program, put into an element, or the end of an address that is a key by itself.
+    found := regexp_replace(found,
+        $re$((?:^|[ \t"'])(?:(?:-u|--user|--proxy-user)[ =]["']?[^ \t\r\n"':=]{1,64}:|--[a-z-]{0,30}(?:password|passwd$re$
+        || $re$|token|secret|api-?key)[a-z-]{0,20}[ ]["']?)|hooks[.]slack[.]com/services/|discord(?:app)?[.]com/api/webhooks/)[^ \t\r\n"'<>]+$re$
+        || $re$|(<[a-z:_-]{0,30}(?:password|passwd|token(?!s)|secret|api-?key)[a-z_-]{0,20}>)[^<>]+$re$,
+        '\1\2***', 'gi');
+    -- Credentials behind their scheme.
+    found := regexp_replace(found,
+        $re$((?:[Bb]earer|BEARER|[Bb]asic|BASIC)(?:[ \t\r\n]|%(?:25){0,2}20)+)(?!realm=)(?:(?=[A-Za-z0-9._~+/:-]*(?:[0-9=_]$re$
+        || $re$|[a-z][A-Z]|[.][A-Za-z]))(?:[A-Za-z0-9._~+/=:-]{6,}|[A-Za-z0-9._~+/=:-]{1,5}\Z)|[A-Za-z0-9._~+/=:-]{16,})$re$,
+        '\1***', 'g');
+    -- Tokens that show by their form: bots, our own, JWT, well-known services.
+    found := regexp_replace(found,
+        $re$[0-9]{5,20}(?::|%(?:25){0,2}3[Aa]|\\{1,8}u003[Aa])[A-Za-z0-9_-]{20,}|[0-9]{6,20}(?::|%(?:25){0,2}3[Aa]|\\{1,8}u003[Aa])$re$
+        || $re$(?:AA[A-Za-z0-9_-]*|A[A-Za-z0-9_-]?\Z)|v(?:key|push|sess|link)_(?:[A-Za-z0-9_-]{6,}|[A-Za-z0-9_-]*\Z)|whsec_$re$
+        || $re$(?:[A-Za-z0-9+/=_-]{6,}|[A-Za-z0-9+/=_-]*\Z)|eyJ[A-Za-z0-9_-]{6,}(?:[.][A-Za-z0-9_-]*){0,4}|eyJ[A-Za-z0-9_-]*\Z$re$
+        || $re$|(^|[^A-Za-z0-9])(?:(?:sk-|[prs]k_(?:live|test)_|gh[oprsu]_|github_pat_|glpat-|glsa_|npm_|xox[abeprs]-|AIza$re$
+        || $re$|AQVN|ya29[.]|y0_|vk1[.]a[.]|hf_|SG[.][A-Za-z0-9_-]{16,32}[.])[A-Za-z0-9_-]{16,}|A[KS]IA[0-9A-Z]{12,})$re$,
+        '\1***', 'g');
+    -- Long random values behind a "=", and short ones in a query.
+    found := regexp_replace(found,
+        $re$((?:^|[^A-Za-z0-9_=-])(?![A-Za-z0-9_-]*(?:hash|sha256|sha1|md5|etag|id|ref|cursor)=)[A-Za-z0-9_-]*=["']?)$re$
+        || $re$(?![0-9a-fA-F]{8}-[0-9a-fA-F]{4}-)(?=[A-Za-z0-9+_-]*[0-9])[A-Za-z0-9+_-]{32,}[A-Za-z0-9+/_=-]*|([?&](?:key$re$
+        || $re$|sig|sign|auth|hash|code)=)[^& \t\r\n\u00a0"'<>#]{8,}$re$,
+        '\1\2***', 'g');
+    -- Addresses of people; at the end of a text also half of one.
+    found := regexp_replace(found,
+        $re$(^|[^A-Za-z0-9_.+%!#$^~\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-])(?:[A-Za-z0-9_.+%!#$^~\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]+@$re$
+        || $re$(?:[A-Za-z\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff][.A-Za-z0-9\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]*)?\Z$re$
+        || $re$|(?:[A-Za-z0-9_.+%!#$^~\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]+|"[^"@\\<>]{1,64}")(?:@(?![1-4]x[.])|%(?:25){0,2}40$re$
+        || $re$|&(?:#(?:0{0,5}64|[xX]0{0,5}40)|commat);|\\{1,8}(?:u00|x)40| ?[\[(](?:at|AT|собака)[\])] ?)(?:[A-Za-z0-9\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]+$re$
+        || $re$(?:(?:[.]| ?[\[(](?:dot|DOT|точка)[\])] ?)[A-Za-z0-9\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]+)*(?:[.]| ?[\[$re$
+        || $re$(](?:dot|DOT|точка)[\])] ?)[A-Za-z\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff][A-Za-z0-9\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]+$re$
+        || $re$|\[[0-9A-Fa-f.:]{3,45}\])(?:[A-Za-z0-9_.+%!#$^~\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]*(?:@(?![1-4]x[.])$re$
+        || $re$|%(?:25){0,2}40|&(?:#(?:0{0,5}64|[xX]0{0,5}40)|commat);|\\{1,8}(?:u00|x)40| ?[\[(](?:at|AT|собака)[\])] ?)$re$
+        || $re$(?:[A-Za-z0-9\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]+(?:(?:[.]| ?[\[(](?:dot|DOT|точка)[\])] ?)[A-Za-z0-9\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]+)*$re$
+        || $re$(?:[.]| ?[\[(](?:dot|DOT|точка)[\])] ?)[A-Za-z\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff][A-Za-z0-9\u00c0-\u1fff\u2c00-\u2fef\u3040-\ud7ff-]+$re$
+        || $re$|\[[0-9A-Fa-f.:]{3,45}\]))*)$re$,
+        '\1***', 'g');
+    -- Phones: international, at home, and whatever is called one.
+    found := regexp_replace(found,
+        $re$(?:\+|%2[Bb]|\\{1,8}u002[Bb])[ (]{0,2}(?![0-9]{4} [0-9]{4}-)(?:[1-9](?:[ \t\r\n().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[0-9]){5,13}\Z$re$
+        || $re$|7(?:(?:[ \t\r\n().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[0-9]){10}(?![0-9])|[0-9]{11,14}$re$
+        || $re$(?![0-9]))|[1-689](?:[ \t\r\n().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[0-9]){7,14}(?![0-9]))$re$
+        || $re$|(?<![0-9A-Fa-f-])[2-6][0-9]{3}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4}(?![0-9A-Fa-f])$re$,
+        '***', 'g');
+    found := regexp_replace(found,
+        $re$(^|[^0-9.-]|(?:^|[^0-9])[.]|[0-9A-Za-zА-Яа-яЁё]-)(?:00)?[78][3489][0-9]{9}(?![0-9A-Za-z_])(?![.][0-9])|(^$re$
+        || $re$|[^0-9.]|(?:^|[^0-9])[.])(?:[78][ -]?[(][3-9][0-9]{0,4}[)]?(?:[ \t\r\n().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[0-9]){0,9}\Z$re$
+        || $re$|(?:00[ -]?)?(?![78][0-9]{10})(?:[78][ \t\r\n().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[(]?[347-9][0-9]{2}[)]?$re$
+        || $re$(?:[ \t\r\n().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[0-9]){7}|[78](?:[ -][0-9]){10}(?![ -][0-9]))$re$
+        || $re$(?![0-9A-Za-z_])|9[0-9]{2}[ -][0-9]{3}[ -][0-9]{2}[ -][0-9]{2}(?![0-9A-Za-z_])|[(][3489][0-9]{2}[)][ \t\r\n$re$
+        || $re$().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[0-9]{3}[ \t\r\n().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[0-9]{2}[ \t\r\n$re$
+        || $re$().\u00a0\u2000-\u200a\u202f\u2010-\u2015\u2212/_~-]{0,3}[0-9]{2}(?![0-9])|[(][2-9][0-9]{2}[)][ -]?[0-9]{3}-[0-9]{4}$re$
+        || $re$(?![0-9]))$re$,
+        '\1\2***', 'g');
+    found := regexp_replace(found,
+        $re$((?:(?:^|[^A-Za-z])(?:[Tt]el(?:ephone)?|[Pp]hone|PHONE|[Mm]obile|[Ww]hats[Aa]pp)|_phone|[Тт]ел(?:ефон[а-я]{0,3})?$re$
+        || $re$|[Мм]об)(?:[ _]?n(?:umber|um|r|o))?[ "'.:=№\\]{1,6})[0-9(](?:[ ().-]{0,2}[0-9]){6,14}$re$,
+        '\1***', 'g');
+    return case when found = plain then p_text else found end;
+end $_$;
+
+CREATE FUNCTION core.require_operator(p_workspace_id text, p_login text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform from core.operators o where o.login = p_login for no key update;
+    if not found then
+        raise exception 'no operator %', p_login using errcode = 'VN001';
+    end if;
+    if p_workspace_id <> '*' and not exists (select from core.workspaces w where w.workspace_id = p_workspace_id) then
+        raise exception 'no workspace %', p_workspace_id using errcode = 'VN001';
+    end if;
+end $$;
+
+CREATE FUNCTION core.roles_of(p_workspace_id text, p_login text) RETURNS text[]
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(array_agg(distinct r.role order by r.role), '{}')
+    from core.operator_roles r
+    join core.operators o on o.login = r.login and o.disabled_at is null
+    where r.login = p_login and r.workspace_id in (p_workspace_id, '*')
+      and (p_workspace_id = '*' or exists (select from core.workspaces w where w.workspace_id = p_workspace_id))
+$$;
+
+CREATE FUNCTION core.set_operator_enabled(p_actor text, p_login text, p_enabled boolean, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    changed boolean;
+begin
+    perform core.require_operator('*', p_login);
+    update core.operators o set disabled_at = case when not p_enabled then p_now end, updated_at = p_now
+    where o.login = p_login and (o.disabled_at is null) is distinct from p_enabled;
+    changed := found;
+    if changed and not p_enabled then
+        delete from core.operator_sessions s where s.login = p_login;
+    end if;
+    if changed then
+        perform core.note_change('*', p_actor, case when p_enabled then 'operator_enabled' else 'operator_disabled' end,
+            'operator ' || p_login, '{}', p_now);
+    end if;
+    return changed;
+end $$;
+
+CREATE FUNCTION core.set_password(p_actor text, p_login text, p_hash text, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform core.require_operator('*', p_login);
+    update core.operators o set password_hash = p_hash, updated_at = p_now where o.login = p_login;
+    delete from core.operator_sessions s where s.login = p_login;
+    perform core.note_change('*', p_actor, 'password_set', 'operator ' || p_login, '{}', p_now);
+end $$;
 
 CREATE FUNCTION core.sha256_hex(p_text text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -4291,9 +6845,86 @@ begin
     return encode(sha256(convert_to(p_text, 'UTF8')), 'hex');
 end $$;
 
+CREATE FUNCTION core.take_role(p_workspace_id text, p_actor text, p_login text, p_role text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform core.require_operator(p_workspace_id, p_login);
+    delete from core.operator_roles r where r.workspace_id = p_workspace_id and r.login = p_login and r.role = p_role;
+    if found then
+        perform core.note_change(p_workspace_id, p_actor, 'role_taken', 'operator ' || p_login, jsonb_build_object('role', p_role), p_now);
+    end if;
+    return found;
+end $$;
+
+CREATE FUNCTION core.try_gates(p_subjects text[], p_free integer[], p_most interval[], p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
+    LANGUAGE plpgsql
+    AS $$
+declare
+    shut_until timestamptz;
+begin
+    if core.was_let_in(p_subjects[1], p_now) then
+        p_subjects := p_subjects[:1];
+        p_free := p_free[:1];
+        p_most := p_most[:1];
+    end if;
+    perform from core.sign_in_gates g where g.subject = any (p_subjects) order by g.subject for no key update;
+    select max(g.locked_until) into shut_until from core.sign_in_gates g
+    where g.subject = any (p_subjects) and g.locked_until > p_now and g.last_at > p_now - interval '1 hour';
+    if shut_until is not null then
+        return shut_until;
+    end if;
+    insert into core.sign_in_gates as g (subject, failures, last_at, locked_until)
+    select s.subject, 1, p_now, p_now + core.lock_out(1, s.free, s.most)
+    from unnest(p_subjects, p_free, p_most) s (subject, free, most) order by s.subject
+    on conflict (subject) do update
+    set failures = case when g.last_at > p_now - interval '1 hour' then g.failures + 1 else 1 end, last_at = p_now;
+    update core.sign_in_gates g set locked_until = p_now + core.lock_out(g.failures, s.free, s.most)
+    from unnest(p_subjects, p_free, p_most) s (subject, free, most)
+    where g.subject = s.subject;
+    return null;
+end $$;
+
 CREATE FUNCTION core.uuid7(p_ts timestamp with time zone) RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
     AS $$ select uuidv7(p_ts - clock_timestamp()) $$;
+
+CREATE FUNCTION core.was_let_in(p_subject text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select exists (select from core.sign_in_gates g where g.subject = p_subject and g.passed_at > p_now - interval '30 days')
+$$;
+
+CREATE FUNCTION ops.ack_alerts(p_workspace_id text, p_actor text, p_alert text, p_subject text DEFAULT NULL::text, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    acked integer;
+begin
+    update ops.alerts a set acked_at = p_now, acked_by = left(p_actor, 200), acked_count = ops.count_in(a.details)
+    where a.workspace_id = p_workspace_id and a.alert = p_alert and a.cleared_at is null
+      and coalesce(a.subject = p_subject, true);
+    get diagnostics acked = row_count;
+    if acked > 0 then
+        perform core.note_change(p_workspace_id, left(p_actor, 200), 'alert_acked', concat_ws(' ', p_alert, p_subject), '{}', p_now);
+    end if;
+    return acked;
+end $$;
+
+CREATE FUNCTION ops.alert_policy_of(p_workspace_id text) RETURNS ops.alert_policies
+    LANGUAGE plpgsql
+    AS $$
+declare
+    policy ops.alert_policies;
+begin
+    select * into policy from ops.alert_policies p where p.workspace_id = p_workspace_id;
+    if not found then
+        perform ops.must_be_workspace(p_workspace_id);
+        insert into ops.alert_policies (workspace_id) values (p_workspace_id) on conflict do nothing;
+        select * into policy from ops.alert_policies p where p.workspace_id = p_workspace_id;
+    end if;
+    return policy;
+end $$;
 
 CREATE TABLE ops.job_kinds (
     workspace_id text NOT NULL,
@@ -4323,6 +6954,33 @@ CREATE FUNCTION ops.backoff(p_rules ops.job_kinds, p_attempt integer, p_chance d
         extract(epoch from p_rules.backoff_base)::double precision * power(p_rules.backoff_factor, least(p_attempt, 100) - 1)))
 $$;
 
+CREATE FUNCTION ops.believed_now(p_workspace_id text DEFAULT '*'::text, p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
+    LANGUAGE plpgsql
+    AS $$
+declare
+    leap constant interval := '2 days';
+    known ops.clock_checks;
+begin
+    insert into ops.clock_checks (workspace_id, believed_at) values (p_workspace_id, p_now) on conflict do nothing;
+    select * into known from ops.clock_checks c where c.workspace_id = p_workspace_id for no key update;
+    if p_now > known.believed_at + leap then
+        -- What it shows is odd; a jump within the odd time begins that anew.
+        if known.odd_since is null or p_now not between known.odd_at and known.odd_at + leap then
+            known.odd_since := p_now;
+        end if;
+        if p_now < known.odd_since + interval '1 day' then
+            update ops.clock_checks c set odd_since = known.odd_since, odd_at = p_now where c.workspace_id = p_workspace_id;
+            perform ops.put_alert(p_workspace_id, 'clock', '', 'warning', format('the clock went on from %s to %s: nothing old is removed',
+                known.believed_at, known.odd_since), jsonb_build_object('from', known.believed_at, 'to', known.odd_since,
+                'until', known.odd_since + interval '1 day'), p_now);
+            return null;
+        end if;
+    end if;
+    update ops.clock_checks c set believed_at = p_now, odd_since = null, odd_at = null where c.workspace_id = p_workspace_id;
+    perform ops.clear_alert(p_workspace_id, 'clock', '', p_now);
+    return p_now;
+end $$;
+
 CREATE FUNCTION ops.cancel_job(p_workspace_id text, p_job_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -4341,6 +6999,55 @@ begin
     end if;
     return job.status;
 end $$;
+
+CREATE FUNCTION ops.check_database(p_workspace_id text DEFAULT '*'::text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with policy as (
+        select coalesce((select p.oldest_xmin from ops.alert_policies p where p.workspace_id = p_workspace_id), '1 hour') as longest
+    ), oldest as (
+        select a.pid, a.application_name, a.state, a.xact_start as since from pg_stat_activity a
+        where a.datname = current_database() and (a.backend_xmin is not null or a.backend_xid is not null)
+        union all
+        select null, p.gid, 'prepared', p.prepared from pg_prepared_xacts p where p.database = current_database()
+    )
+    select 'oldest_xmin', '', 'warning', format('a transaction has been open since %s', o.since),
+           jsonb_strip_nulls(jsonb_build_object('since', o.since, 'pid', o.pid, 'application', left(o.application_name, 100),
+                                                'state', o.state))
+    from policy, lateral (select * from oldest o where o.since is not null order by o.since limit 1) o
+    where o.since < p_now - policy.longest
+$$;
+
+CREATE FUNCTION ops.check_jobs(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    select 'jobs_dead', j.kind, 'warning', format('%s jobs %s are dead', count(*), j.kind),
+           jsonb_strip_nulls(jsonb_build_object('kind', j.kind, 'count', count(*), 'since', min(j.finished_at),
+               'code', mode() within group (order by coalesce(j.last_error ->> 'code', j.last_error ->> 'type'))))
+    from ops.jobs j
+    where j.workspace_id = p_workspace_id and j.status = 'dead' and j.finished_at > p_now - interval '1 day'
+      and j.kind <> 'webhook.send'
+    group by j.kind
+$$;
+
+CREATE FUNCTION ops.check_ways_out(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    select 'alert_target', t.target_id, 'critical', format('alert target %s cannot be told', t.target_id),
+           jsonb_strip_nulls(jsonb_build_object('target_id', t.target_id, 'kind', t.kind, 'since', t.failing_since,
+               'failures', t.failures, 'code', t.last_error -> 'code'))
+    from ops.alert_targets t
+    where t.workspace_id = p_workspace_id and t.enabled and t.failures >= 3
+    union all
+    select 'webhook', w.webhook_id, 'warning', format('webhook %s cannot be told', w.webhook_id),
+           jsonb_strip_nulls(jsonb_build_object('webhook_id', w.webhook_id, 'since', w.failing_since, 'failures', w.failures,
+               'code', w.last_error -> 'code', 'count', nullif(dead.n, 0)))
+    from ops.webhooks w,
+    lateral (select count(*) as n from ops.jobs j
+             where j.workspace_id = p_workspace_id and j.status = 'dead' and j.kind = 'webhook.send'
+               and j.finished_at > p_now - interval '1 day' and j.payload ->> 'webhook_id' = w.webhook_id) dead
+    where w.workspace_id = p_workspace_id and (w.enabled and w.failures >= 3 or dead.n > 0 or not w.enabled and w.last_error ->> 'code' = 'gone')
+$$;
 
 CREATE FUNCTION ops.claim_jobs(p_workspace_id text, p_worker text, p_kinds text[], p_limit integer DEFAULT 100, p_lease interval DEFAULT '00:01:00'::interval, p_now timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(job_id uuid, lease integer, kind text, attempt integer, payload jsonb, tick timestamp with time zone)
     LANGUAGE plpgsql
@@ -4374,6 +7081,51 @@ begin
     where j.workspace_id = p_workspace_id and j.job_id = any (chosen) and j.status || '' in ('waiting', 'retry')
     returning j.job_id, j.lease, j.kind, j.attempt, j.payload, j.tick;
 end $$;
+
+CREATE FUNCTION ops.clear_alert(p_workspace_id text, p_alert text, p_subject text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    update ops.alerts a set cleared_at = p_now
+    where a.workspace_id = p_workspace_id and a.alert = p_alert and a.subject = left(coalesce(p_subject, ''), 200)
+      and a.cleared_at is null;
+    return found;
+end $$;
+
+CREATE FUNCTION ops.collect_failures(p_workspace_id text, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(failures integer, jobs integer)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    taken jsonb;
+    wanted jsonb;
+begin
+    with next as (
+        select f.event_id from ops.failures f where f.workspace_id = p_workspace_id
+        order by f.event_id limit p_limit for no key update skip locked
+    ), gone as (
+        delete from ops.failures f using next where f.workspace_id = p_workspace_id and f.event_id = next.event_id returning f.*
+    )
+    select coalesce(jsonb_agg(to_jsonb(g) order by g.event_id), '[]') into taken from gone g;
+
+    select jsonb_agg(jsonb_build_object(
+        'kind', 'webhook.send', 'unique_key', w.webhook_id || ':' || (f.one ->> 'event_id'),
+        'trace_id', f.one #>> '{data,trace_id}', 'payload', jsonb_build_object(
+            'webhook_id', w.webhook_id, 'message_id', 'msg_' || (f.one ->> 'event_id'), 'noted_at', p_now,
+            'body', jsonb_build_object('type', f.one -> 'type', 'timestamp', f.one -> 'ts', 'data', f.one -> 'data'))))
+    into wanted
+    from jsonb_array_elements(taken) f (one)
+    join ops.webhooks w on w.workspace_id = p_workspace_id and w.enabled and f.one ->> 'type' = any (w.events);
+    return query select jsonb_array_length(taken),
+        (select count(*)::integer from ops.enqueue_jobs(p_workspace_id, coalesce(wanted, '[]'), p_now) e where e.is_new);
+end $$;
+
+CREATE FUNCTION ops.count_in(p_details jsonb) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when jsonb_typeof(p_details -> 'count') = 'number' and abs((p_details ->> 'count')::numeric) < 1e15
+                then (p_details ->> 'count')::numeric::bigint end
+$$;
 
 CREATE FUNCTION ops.declare_kinds(p_workspace_id text, p_kinds jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS void
     LANGUAGE sql
@@ -4560,6 +7312,12 @@ CREATE FUNCTION ops.free_places(p_workspace_id text, p_kinds text[], p_locked te
     left join ops.job_kinds k on k.workspace_id = p_workspace_id and k.kind = w.kind
 $$;
 
+CREATE FUNCTION ops.gone_before(p_workspace_id text, p_rule text) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select p.gone_before from ops.retention_progress p where p.workspace_id = p_workspace_id and p.rule = p_rule
+$$;
+
 CREATE FUNCTION ops.heartbeat_jobs(p_workspace_id text, p_beats jsonb, p_lease interval DEFAULT '00:01:00'::interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(job_id uuid, lease integer, state text)
     LANGUAGE sql
     AS $$
@@ -4629,6 +7387,18 @@ CREATE FUNCTION ops.is_moment(p_value jsonb) RETURNS boolean
         else (p_value #>> '{}')::timestamptz between '1970-01-01Z' and '9999-01-01Z' end
 $$;
 
+CREATE FUNCTION ops.is_quiet(p_cleared_at timestamp with time zone, p_policy ops.alert_policies, p_flaps integer, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select p_cleared_at <= p_now - ops.quiet_time(p_policy, p_flaps) or p_cleared_at > p_now + interval '1 hour'
+$$;
+
+CREATE FUNCTION ops.is_soon(p_moment timestamp with time zone, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select coalesce(p_moment > p_now and p_moment <= p_now + interval '2 hours', false)
+$$;
+
 CREATE FUNCTION ops.job_lines(p_workspace_id text, p_kinds text[]) RETURNS TABLE(kind text, priority smallint)
     LANGUAGE sql STABLE
     AS $$
@@ -4668,6 +7438,13 @@ CREATE FUNCTION ops.job_problem(p_job jsonb) RETURNS text
              or (p_job ->> 'max_attempts') !~ '^[1-9]\d{0,3}$' then 'max_attempts is a whole number from 1 to 9999'
     end
 $_$;
+
+CREATE FUNCTION ops.keep_of(p_workspace_id text, p_rule text) RETURNS interval
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce((select r.keep from ops.retention r where r.workspace_id = p_workspace_id and r.rule = p_rule),
+                    (select r.keep from ops.retention r where r.workspace_id = '*' and r.rule = p_rule))
+$$;
 
 CREATE FUNCTION ops.kind_of(p_workspace_id text, p_kind text) RETURNS ops.job_kinds
     LANGUAGE plpgsql
@@ -4743,6 +7520,53 @@ CREATE FUNCTION ops.note_dead(p_job ops.jobs, p_error jsonb, p_now timestamp wit
         coalesce(p_error ->> 'message', 'the job failed'), null, p_error, p_now)
 $$;
 
+CREATE FUNCTION ops.note_retention(p_workspace_id text, p_rule text, p_removed bigint, p_place text DEFAULT NULL::text, p_gone_before timestamp with time zone DEFAULT NULL::timestamp with time zone, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into ops.retention_progress as p (workspace_id, rule, place, gone_before, removed, passed_at, updated_at)
+    values (p_workspace_id, p_rule, p_place, p_gone_before, p_removed, case when p_place is null then p_now end, p_now)
+    on conflict (workspace_id, rule) do update
+    set place = excluded.place, gone_before = greatest(p.gone_before, excluded.gone_before),
+        removed = p.removed + excluded.removed, passed_at = coalesce(excluded.passed_at, p.passed_at), last_error = null,
+        updated_at = excluded.updated_at
+$$;
+
+CREATE FUNCTION ops.note_retention_error(p_workspace_id text, p_rule text, p_error text, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into ops.retention_progress as p (workspace_id, rule, last_error, updated_at)
+    values (p_workspace_id, p_rule, left(p_error, 300), p_now)
+    on conflict (workspace_id, rule) do update set last_error = excluded.last_error, updated_at = excluded.updated_at
+$$;
+
+CREATE FUNCTION ops.note_webhook(p_workspace_id text, p_webhook_id text, p_error jsonb DEFAULT NULL::jsonb, p_gone boolean DEFAULT false, p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
+    LANGUAGE plpgsql
+    AS $$
+declare
+    again timestamptz;
+begin
+    update ops.webhooks w
+    set last_sent_at = case when p_error is null then p_now else w.last_sent_at end,
+        -- Many messages fail at once: that is one failure, and one pause.
+        failures = case when p_error is null then 0 when ops.is_soon(w.next_try_at, p_now) then w.failures else w.failures + 1 end,
+        failing_since = case when p_error is not null then coalesce(w.failing_since, p_now) end,
+        last_error = case when p_error is not null then ops.normal_error(p_error) end,
+        next_try_at = case when p_error is not null then greatest(
+            case when ops.is_soon(w.next_try_at, p_now) then w.next_try_at end,
+            p_now + ops.pause_after(w.failures + (not ops.is_soon(w.next_try_at, p_now))::integer, p_error, 3600)) end,
+        enabled = w.enabled and not p_gone, updated_at = case when p_gone then p_now else w.updated_at end
+    where w.workspace_id = p_workspace_id and w.webhook_id = p_webhook_id
+    returning w.next_try_at into again;
+    return again;
+end $$;
+
+CREATE FUNCTION ops.pause_after(p_failures integer, p_error jsonb, p_longest double precision) RETURNS interval
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select make_interval(secs => greatest(least(10 * power(2, least(p_failures, 20) - 1), p_longest),
+        case when jsonb_typeof(p_error -> 'retry_after') = 'number' then least((p_error ->> 'retry_after')::double precision, 3600) end))
+$$;
+
 CREATE FUNCTION ops.pause_kind(p_workspace_id text, p_kind text, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -4753,6 +7577,23 @@ begin
     where k.workspace_id = p_workspace_id and k.kind = p_kind and k.paused_at is null;
     return found;
 end $$;
+
+CREATE FUNCTION ops.prune_alerts(p_workspace_id text, p_keep interval DEFAULT '90 days'::interval, p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE sql
+    AS $$
+    with gone as (
+        delete from ops.alerts a
+        where a.workspace_id = p_workspace_id and (a.alert, a.subject) in (
+            select x.alert, x.subject from ops.alerts x
+            where x.workspace_id = p_workspace_id and x.cleared_at < p_now - p_keep order by x.cleared_at limit p_limit)
+          and a.cleared_at < p_now - p_keep
+        returning a.alert, a.subject
+    ), told as (
+        delete from ops.alert_told k using gone g
+        where k.workspace_id = p_workspace_id and k.alert = g.alert and k.subject = g.subject
+    )
+    select count(*)::integer from gone
+$$;
 
 CREATE FUNCTION ops.prune_jobs(p_workspace_id text, p_keep interval DEFAULT '14 days'::interval, p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS integer
     LANGUAGE sql
@@ -4772,6 +7613,66 @@ CREATE FUNCTION ops.prune_jobs(p_workspace_id text, p_keep interval DEFAULT '14 
     )
     select count(*)::integer from gone
 $$;
+
+CREATE FUNCTION ops.put_alert(p_workspace_id text, p_alert text, p_subject text, p_severity text, p_summary text, p_details jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    about constant text := left(coalesce(p_subject, ''), 200);
+    words constant text := coalesce(ops.short_text(p_summary, 300), p_alert);
+    facts constant jsonb := coalesce(p_details, '{}');
+    policy constant ops.alert_policies := ops.alert_policy_of(p_workspace_id);
+    known ops.alerts;
+    is_new boolean;
+begin
+    insert into ops.alerts (workspace_id, alert, subject, severity, summary, details, raised_at, last_seen_at)
+    values (p_workspace_id, p_alert, about, p_severity, words, facts, p_now, p_now)
+    on conflict (workspace_id, alert, subject) do nothing;
+    if found then
+        return true;
+    end if;
+
+    select * into known from ops.alerts a
+    where a.workspace_id = p_workspace_id and a.alert = p_alert and a.subject = about for no key update;
+    is_new := coalesce(ops.is_quiet(known.cleared_at, policy, known.flaps, p_now), false);
+    update ops.alerts a
+    set severity = p_severity, summary = words, details = facts, last_seen_at = p_now,
+        raises = a.raises + (a.cleared_at is not null)::integer, cleared_at = null, episode = a.episode + is_new::integer,
+        raised_at = case when is_new then p_now else a.raised_at end,
+        flaps = case when not is_new then a.flaps when a.raised_at > p_now - interval '1 hour' then a.flaps + 1 else 1 end,
+        acked_at = case when not is_new then a.acked_at end, acked_by = case when not is_new then a.acked_by end,
+        acked_count = case when not is_new then a.acked_count end
+    where a.workspace_id = p_workspace_id and a.alert = p_alert and a.subject = about;
+    return is_new;
+end $$;
+
+CREATE FUNCTION ops.put_alerts(p_workspace_id text, p_owned text[], p_found jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(alert text, subject text, severity text, summary text, details jsonb, raised_at timestamp with time zone, is_new boolean)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    put jsonb;
+begin
+    -- Two rounds at once come one after the other: what one of them clears, the other one may put.
+    perform ops.alert_policy_of(p_workspace_id);
+    perform from ops.alert_policies p where p.workspace_id = p_workspace_id for no key update;
+    update ops.alerts a set cleared_at = p_now
+    where a.workspace_id = p_workspace_id and a.cleared_at is null and a.alert = any (p_owned)
+      and not exists (select from jsonb_array_elements(p_found) f (one)
+                      where f.one ->> 'alert' = a.alert and left(coalesce(f.one ->> 'subject', ''), 200) = a.subject);
+    select jsonb_agg(jsonb_build_object('alert', f.alert, 'subject', f.subject, 'is_new', ops.put_alert(
+        p_workspace_id, f.alert, f.subject, f.severity, f.summary, f.details, p_now)))
+    into put
+    from (select x.alert, left(coalesce(x.subject, ''), 200) as subject, x.severity, x.summary, x.details
+          from jsonb_to_recordset(p_found) x (alert text, subject text, severity text, summary text, details jsonb)
+          order by 1, 2 offset 0) f;
+    -- A statement of its own: one that puts does not see what it has put.
+    return query
+    select a.alert, a.subject, a.severity, a.summary, a.details, a.raised_at, p.is_new
+    from jsonb_to_recordset(coalesce(put, '[]')) p (alert text, subject text, is_new boolean)
+    join ops.alerts a on a.workspace_id = p_workspace_id and a.alert = p.alert and a.subject = p.subject
+    order by a.severity, a.raised_at, a.alert, a.subject;
+end $$;
 
 CREATE FUNCTION ops.put_schedule(p_workspace_id text, p_schedule_id text, p_definition jsonb, p_next_at timestamp with time zone, p_now timestamp with time zone DEFAULT now()) RETURNS timestamp with time zone
     LANGUAGE plpgsql
@@ -4804,6 +7705,25 @@ begin
     return next_at;
 end $$;
 
+CREATE FUNCTION ops.put_webhook_secret(p_workspace_id text, p_owner text, p_secret bytea, p_overlap interval DEFAULT '00:00:00'::interval, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    new_id constant uuid := core.uuid7(p_now);
+begin
+    delete from ops.webhook_secrets s where s.workspace_id = p_workspace_id and s.owner = p_owner and s.ends_at <= p_now;
+    update ops.webhook_secrets s set ends_at = least(s.ends_at, p_now + p_overlap)
+    where s.workspace_id = p_workspace_id and s.owner = p_owner;
+    insert into ops.webhook_secrets (workspace_id, owner, secret_id, secret, created_at)
+    values (p_workspace_id, p_owner, new_id, p_secret, p_now);
+end $$;
+
+CREATE FUNCTION ops.quiet_time(p_policy ops.alert_policies, p_flaps integer) RETURNS interval
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select p_policy.clear_after * least(power(2, least(p_flaps, 10) - 1), 12)
+$$;
+
 CREATE FUNCTION ops.record_error(p_workspace_id text, p_ctx jsonb, p_message text, p_status_code integer DEFAULT NULL::integer, p_error jsonb DEFAULT NULL::jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS uuid
     LANGUAGE sql
     AS $_$
@@ -4816,20 +7736,9 @@ CREATE FUNCTION ops.record_error(p_workspace_id text, p_ctx jsonb, p_message tex
            case when p_ctx ->> 'kind' in ('db', 'upstream', 'auth', 'rate_limit') then p_ctx ->> 'kind'
                 when p_status_code = 429 then 'rate_limit' when p_status_code in (401, 403) then 'auth' else 'unknown' end,
            coalesce(p_ctx -> 'retryable' = 'true', false), coalesce(ops.short_text(p_message, 500), 'unknown error'),
-           ops.short_text(nullif(p_error::text, '{}'), 2000)
+           ops.short_text(nullif(core.redact(p_error)::text, '{}'), 2000)
     returning error_id
 $_$;
-
-CREATE FUNCTION ops.redacted(p_text text) RETURNS text
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    AS $$
-    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(p_text,
-        '://[^/\s@]+@', '://***@', 'g'),
-        '\d{5,}:[\w-]{20,}|\mv(push|key)_[\w-]{10,}', '***', 'g'),
-        '\m(bearer|basic)\s+[\w.~+/=-]+', '\1 ***', 'gi'),
-        '([\w-]*(?:password|passwd|secret|token|api[_-]?key|authorization|signature|credential)[\w-]*\\?["'']?\s*[=:]\s*)(?:\\?"[^"\\]*|''[^'']*|(?!bearer|basic|\*|\\?"|'')[^\s"''&,;}]+)',
-        '\1***', 'gi')
-$$;
 
 CREATE FUNCTION ops.refuse_wrong_jobs(p_workspace_id text, p_jobs jsonb) RETURNS void
     LANGUAGE plpgsql
@@ -4866,6 +7775,19 @@ begin
     where k.workspace_id = p_workspace_id and k.kind = p_kind and k.paused_at is not null;
     return found;
 end $$;
+
+CREATE FUNCTION ops.retention_options(p_workspace_id text, p_rule text) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce((select r.options from ops.retention r where r.workspace_id = '*' and r.rule = p_rule), '{}')
+        || coalesce((select r.options from ops.retention r where r.workspace_id = p_workspace_id and r.rule = p_rule), '{}')
+$$;
+
+CREATE FUNCTION ops.retention_place(p_workspace_id text, p_rule text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    select p.place from ops.retention_progress p where p.workspace_id = p_workspace_id and p.rule = p_rule
+$$;
 
 CREATE FUNCTION ops.retry_job(p_workspace_id text, p_job_id uuid, p_now timestamp with time zone DEFAULT now()) RETURNS void
     LANGUAGE plpgsql
@@ -4956,6 +7878,40 @@ begin
     where exists (select from ops.jobs j where j.workspace_id = p_workspace_id and j.job_id = r.job_id);
 end $$;
 
+CREATE FUNCTION ops.settle_notices(p_workspace_id text, p_target_id text, p_lease integer, p_notices jsonb, p_error jsonb DEFAULT NULL::jsonb, p_now timestamp with time zone DEFAULT now()) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    target ops.alert_targets;
+begin
+    select * into target from ops.alert_targets t
+    where t.workspace_id = p_workspace_id and t.target_id = p_target_id for no key update;
+    if not found then
+        return 0;
+    end if;
+    if p_error is null then
+        insert into ops.alert_told as k (workspace_id, target_id, alert, subject, episode, state, severity, told_at)
+        select p_workspace_id, p_target_id, n.alert, n.subject, n.episode,
+               case n.news when 'cleared' then 'cleared' else 'raised' end, n.severity, p_now
+        from jsonb_to_recordset(p_notices) n (alert text, subject text, news text, severity text, episode integer)
+        on conflict (workspace_id, target_id, alert, subject) do update
+            set episode = excluded.episode, state = excluded.state, severity = excluded.severity, told_at = p_now
+            where k.episode <= excluded.episode;
+    elsif target.lease <> p_lease or target.lease_until is null then
+        return target.failures;
+    end if;
+    update ops.alert_targets t
+    set lease_until = case when t.lease = p_lease then null else t.lease_until end,
+        last_sent_at = case when p_error is null then p_now else t.last_sent_at end,
+        failures = case when p_error is null then 0 else t.failures + 1 end,
+        failing_since = case when p_error is not null then coalesce(t.failing_since, p_now) end,
+        last_error = case when p_error is not null then ops.normal_error(p_error) end,
+        next_try_at = case when p_error is not null then p_now + ops.pause_after(t.failures + 1, p_error, 900) end
+    where t.workspace_id = p_workspace_id and t.target_id = p_target_id
+    returning * into target;
+    return target.failures;
+end $$;
+
 CREATE FUNCTION ops.settle_other(p_workspace_id text, p_job_id uuid, p_lease integer, p_outcome text, p_stats jsonb, p_error jsonb, p_after double precision, p_now timestamp with time zone) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -4991,8 +7947,23 @@ end $$;
 CREATE FUNCTION ops.short_text(p_text text, p_length integer) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT
     AS $$
-    select left(btrim(regexp_replace(ops.redacted(left(p_text, 20000)), '[[:cntrl:][:space:]]+', ' ', 'g')), p_length)
+    select left(btrim(regexp_replace(core.redact_text(left(p_text, 20000)), '[[:cntrl:][:space:]]+', ' ', 'g')), p_length)
 $$;
+
+CREATE FUNCTION ops.silence_alert(p_workspace_id text, p_actor text, p_alert text, p_subject text, p_until timestamp with time zone, p_reason text, p_now timestamp with time zone DEFAULT now()) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform ops.must_be_workspace(p_workspace_id);
+    insert into ops.alert_silences as s (workspace_id, alert, subject, until, actor, reason, created_at)
+    values (p_workspace_id, p_alert, coalesce(p_subject, ''), p_until, left(p_actor, 200),
+            coalesce(ops.short_text(p_reason, 300), ''), p_now)
+    on conflict (workspace_id, alert, subject) do update
+        set until = excluded.until, actor = excluded.actor, reason = excluded.reason, created_at = excluded.created_at;
+    delete from ops.alert_silences s where s.workspace_id = p_workspace_id and s.until <= p_now;
+    perform core.note_change(p_workspace_id, left(p_actor, 200), 'alert_silenced', concat_ws(' ', p_alert, p_subject),
+                             jsonb_build_object('until', p_until, 'reason', ops.short_text(p_reason, 300)), p_now);
+end $$;
 
 CREATE FUNCTION ops.sweep_jobs(p_workspace_id text, p_limit integer DEFAULT 500, p_now timestamp with time zone DEFAULT now()) RETURNS integer
     LANGUAGE plpgsql
@@ -5028,6 +7999,108 @@ begin
     return swept;
 end $$;
 
+CREATE TABLE ops.alert_targets (
+    workspace_id text NOT NULL,
+    target_id text NOT NULL,
+    kind text NOT NULL,
+    address text NOT NULL,
+    auth_ref text,
+    credential_workspace text,
+    language text DEFAULT 'en'::text NOT NULL,
+    min_severity text DEFAULT 'warning'::text NOT NULL,
+    alerts text[],
+    enabled boolean DEFAULT true NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    failing_since timestamp with time zone,
+    next_try_at timestamp with time zone,
+    last_error jsonb,
+    last_sent_at timestamp with time zone,
+    lease integer DEFAULT 0 NOT NULL,
+    lease_until timestamp with time zone,
+    CONSTRAINT alert_targets_address_check CHECK ((address <> ''::text)),
+    CONSTRAINT alert_targets_check CHECK (((kind <> ALL (ARRAY['telegram'::text, 'max'::text])) OR (auth_ref IS NOT NULL))),
+    CONSTRAINT alert_targets_kind_check CHECK ((kind = ANY (ARRAY['telegram'::text, 'max'::text, 'email'::text, 'webhook'::text]))),
+    CONSTRAINT alert_targets_language_check CHECK ((language = ANY (ARRAY['en'::text, 'ru'::text]))),
+    CONSTRAINT alert_targets_min_severity_check CHECK ((min_severity = ANY (ARRAY['warning'::text, 'critical'::text]))),
+    CONSTRAINT alert_targets_target_id_check CHECK ((target_id ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
+);
+
+CREATE FUNCTION ops.take_notices(p_workspace_id text, p_target_id text, p_lease interval DEFAULT '00:02:00'::interval, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(target ops.alert_targets, notices jsonb)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    way text;
+    found_notices jsonb;
+begin
+    select t.kind into way from ops.alert_targets t
+    where t.workspace_id = p_workspace_id and t.target_id = p_target_id and t.enabled
+      and not ops.is_soon(t.next_try_at, p_now) and not ops.is_soon(t.lease_until, p_now)
+    for no key update;
+    if not found then
+        return;
+    end if;
+    -- Read after the lock: what another one has told meanwhile is known by now.
+    select jsonb_agg(to_jsonb(u)) into found_notices
+    from (select * from ops.unheard(p_workspace_id, p_target_id, p_now) limit case way when 'webhook' then 500 end) u;
+    if found_notices is null then
+        return;
+    end if;
+    return query
+    update ops.alert_targets t set lease = t.lease + 1, lease_until = p_now + p_lease
+    where t.workspace_id = p_workspace_id and t.target_id = p_target_id
+    returning t, found_notices;
+end $$;
+
+CREATE FUNCTION ops.targets_to_tell(p_workspace_id text, p_now timestamp with time zone DEFAULT now()) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+    select t.target_id from ops.alert_targets t
+    where t.workspace_id = p_workspace_id and t.enabled and not ops.is_soon(t.next_try_at, p_now) and not ops.is_soon(t.lease_until, p_now)
+      and exists (select from ops.unheard(p_workspace_id, t.target_id, p_now))
+    order by t.target_id
+$$;
+
+CREATE FUNCTION ops.unheard(p_workspace_id text, p_target_id text, p_now timestamp with time zone DEFAULT now()) RETURNS TABLE(alert text, subject text, news text, severity text, summary text, details jsonb, episode integer, raised_at timestamp with time zone, cleared_at timestamp with time zone, raises integer)
+    LANGUAGE sql STABLE
+    AS $$
+    with rules as materialized (
+        select p.* from ops.alert_policies p where p.workspace_id = p_workspace_id
+    ), heard as (
+        select a.*, k.state, k.told_at, k.episode as told_episode, k.severity as told_severity,
+               a.acked_at is not null and coalesce(ops.count_in(a.details) <= a.acked_count, true) as acked,
+               exists (select from ops.alert_silences s
+                       where s.workspace_id = p_workspace_id and s.alert = a.alert and s.subject in ('', a.subject)
+                         and s.until > p_now) as silent
+        from ops.alert_targets t
+        join ops.alerts a on a.workspace_id = t.workspace_id and (t.alerts is null or a.alert = any (t.alerts))
+            and (t.min_severity = 'warning' or a.severity = 'critical')
+            and (a.alert, a.subject) <> ('alert_target', t.target_id)
+        left join ops.alert_told k on k.workspace_id = t.workspace_id and k.target_id = t.target_id
+            and k.alert = a.alert and k.subject = a.subject
+        where t.workspace_id = p_workspace_id and t.target_id = p_target_id and t.enabled
+    )
+    select h.alert, h.subject, n.news, h.severity, h.summary, h.details, h.episode, h.raised_at, h.cleared_at, h.raises
+    from heard h, rules r, lateral (select case
+        when h.cleared_at is not null then
+            case when h.state = 'raised' and ops.is_quiet(h.cleared_at, r, h.flaps, p_now) then 'cleared' end
+        when h.silent or h.acked then null
+        when h.state is distinct from 'raised' or h.told_episode <> h.episode
+             or (h.told_severity, h.severity) = ('warning', 'critical') then 'raised'
+        when h.told_at <= p_now - r.repeat_every or h.told_at > p_now + interval '1 hour' then 'repeated' end as news) n
+    where n.news is not null
+    order by n.news = 'cleared', h.severity, h.raised_at, h.alert, h.subject
+$$;
+
+CREATE FUNCTION ops.webhook_secrets_of(p_workspace_id text, p_owner text, p_now timestamp with time zone DEFAULT now()) RETURNS SETOF bytea
+    LANGUAGE sql STABLE
+    AS $$
+    select s.secret from ops.webhook_secrets s
+    where s.workspace_id = p_workspace_id and s.owner = p_owner and coalesce(s.ends_at > p_now, true)
+    order by s.created_at desc, s.secret_id desc
+$$;
+
 CREATE FUNCTION ops.workspaces_with_jobs(p_kinds text[], p_after text DEFAULT ''::text, p_limit integer DEFAULT 1000, p_now timestamp with time zone DEFAULT now()) RETURNS SETOF text
     LANGUAGE sql STABLE
     AS $$
@@ -5041,12 +8114,37 @@ CREATE FUNCTION ops.workspaces_with_jobs(p_kinds text[], p_after text DEFAULT ''
     limit p_limit
 $$;
 
+CREATE TABLE autopost.adapter_answers (
+    workspace_id text NOT NULL,
+    idempotency_key text NOT NULL,
+    taken_until timestamp with time zone NOT NULL,
+    answer jsonb,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
 CREATE TABLE autopost.channel_auth (
     workspace_id text NOT NULL,
     channel_id text NOT NULL,
     auth_ref text NOT NULL,
     rotated_at timestamp with time zone,
     updated_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE autopost.channel_paces (
+    workspace_id text NOT NULL,
+    channel_id text NOT NULL,
+    pace text NOT NULL,
+    since timestamp with time zone NOT NULL
+);
+
+CREATE TABLE autopost.checks (
+    workspace_id text NOT NULL,
+    source text NOT NULL,
+    place jsonb DEFAULT '{}'::jsonb NOT NULL,
+    pass_began_at timestamp with time zone,
+    pass_ended_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT checks_source_check CHECK ((source = ANY (ARRAY['integrity'::text, 'proof'::text])))
 );
 
 CREATE TABLE autopost.dispatcher_state (
@@ -5056,23 +8154,13 @@ CREATE TABLE autopost.dispatcher_state (
     updated_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
-CREATE TABLE autopost.events (
+CREATE TABLE autopost.event_archives (
     workspace_id text NOT NULL,
-    id uuid NOT NULL,
-    delivery_id uuid,
-    message_id uuid,
-    channel_id text,
-    ts timestamp with time zone DEFAULT now() NOT NULL,
-    action text NOT NULL,
-    attempt integer DEFAULT 0 NOT NULL,
-    result text DEFAULT 'ok'::text NOT NULL,
-    error jsonb,
-    payload_ref text,
-    meta jsonb,
-    CONSTRAINT events_action_check CHECK ((action = ANY (ARRAY['enqueue'::text, 'validation_failed'::text, 'send_attempt'::text, 'sent'::text, 'retry_scheduled'::text, 'dedup_suppressed'::text, 'failed_permanent'::text, 'dead_letter'::text, 'channel_paused'::text, 'channel_disabled'::text, 'channel_enabled'::text, 'message_tag_mismatch'::text, 'sending_lease_expired'::text, 'claimed_lease_expired'::text, 'manual_requeue'::text, 'auth_rotated'::text, 'ingress_rate_limited'::text, 'ingress_payload_rejected'::text, 'ingress_dedup_dropped'::text, 'claim_released'::text, 'late_result'::text, 'held'::text, 'confirmed'::text, 'cancelled'::text, 'rescheduled'::text]))),
-    CONSTRAINT events_result_check CHECK ((result = ANY (ARRAY['ok'::text, 'error'::text])))
-)
-PARTITION BY RANGE (ts);
+    day date NOT NULL,
+    path text NOT NULL,
+    events bigint NOT NULL,
+    archived_at timestamp with time zone DEFAULT now() NOT NULL
+);
 
 CREATE TABLE autopost.events_default (
     workspace_id text CONSTRAINT events_workspace_id_not_null NOT NULL,
@@ -5089,6 +8177,18 @@ CREATE TABLE autopost.events_default (
     meta jsonb,
     CONSTRAINT events_action_check CHECK ((action = ANY (ARRAY['enqueue'::text, 'validation_failed'::text, 'send_attempt'::text, 'sent'::text, 'retry_scheduled'::text, 'dedup_suppressed'::text, 'failed_permanent'::text, 'dead_letter'::text, 'channel_paused'::text, 'channel_disabled'::text, 'channel_enabled'::text, 'message_tag_mismatch'::text, 'sending_lease_expired'::text, 'claimed_lease_expired'::text, 'manual_requeue'::text, 'auth_rotated'::text, 'ingress_rate_limited'::text, 'ingress_payload_rejected'::text, 'ingress_dedup_dropped'::text, 'claim_released'::text, 'late_result'::text, 'held'::text, 'confirmed'::text, 'cancelled'::text, 'rescheduled'::text]))),
     CONSTRAINT events_result_check CHECK ((result = ANY (ARRAY['ok'::text, 'error'::text])))
+);
+
+CREATE TABLE autopost.findings (
+    workspace_id text NOT NULL,
+    source text NOT NULL,
+    kind text NOT NULL,
+    subject text NOT NULL,
+    says text NOT NULL,
+    details jsonb DEFAULT '{}'::jsonb NOT NULL,
+    found_at timestamp with time zone NOT NULL,
+    last_seen_at timestamp with time zone NOT NULL,
+    CONSTRAINT findings_source_check CHECK ((source = ANY (ARRAY['integrity'::text, 'proof'::text])))
 );
 
 CREATE TABLE autopost.ingest_runs (
@@ -5118,37 +8218,6 @@ CREATE TABLE autopost.ingress_receipts (
     expires_at timestamp with time zone NOT NULL,
     receipt_id uuid NOT NULL,
     CONSTRAINT ingress_receipts_endpoint_kind_check CHECK ((endpoint_kind = ANY (ARRAY['webhook_push'::text, 'bot_webhook'::text])))
-);
-
-CREATE TABLE autopost.media_blobs (
-    workspace_id text NOT NULL,
-    blob_ref text NOT NULL,
-    provider text NOT NULL,
-    auth_ref text DEFAULT ''::text NOT NULL,
-    file_id text,
-    url text,
-    expires_at timestamp with time zone,
-    meta jsonb,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    sent_as text DEFAULT ''::text NOT NULL,
-    taken_by uuid,
-    taken_until timestamp with time zone
-);
-
-CREATE TABLE autopost.media_origin (
-    workspace_id text NOT NULL,
-    blob_ref text NOT NULL,
-    origin_url text NOT NULL,
-    sha256 text,
-    content_type text,
-    size_bytes bigint,
-    last_seen_at timestamp with time zone DEFAULT now() NOT NULL,
-    ref_count bigint DEFAULT 0 NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    file_name text,
-    meta jsonb DEFAULT '{}'::jsonb NOT NULL,
-    deleted_at timestamp with time zone
 );
 
 CREATE TABLE autopost.pull_cursors (
@@ -5209,6 +8278,16 @@ CREATE TABLE core.api_keys (
     CONSTRAINT api_keys_access_check CHECK ((access = ANY (ARRAY['read'::text, 'full'::text])))
 );
 
+CREATE TABLE core.changes (
+    workspace_id text NOT NULL,
+    change_id uuid NOT NULL,
+    ts timestamp with time zone DEFAULT now() NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject text NOT NULL,
+    details jsonb DEFAULT '{}'::jsonb NOT NULL
+);
+
 CREATE TABLE core.credential_bindings (
     workspace_id text NOT NULL,
     platform text NOT NULL,
@@ -5219,6 +8298,34 @@ CREATE TABLE core.credential_bindings (
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT credential_bindings_auth_ref_check CHECK ((auth_ref <> ''::text)),
     CONSTRAINT credential_bindings_check CHECK (((secret_ref <> 'stored'::text) OR (secret IS NOT NULL)))
+);
+
+CREATE TABLE core.operator_roles (
+    workspace_id text NOT NULL,
+    login text NOT NULL,
+    role text NOT NULL,
+    granted_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT operator_roles_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'editor'::text, 'viewer'::text, 'security'::text])))
+);
+
+CREATE TABLE core.operator_sessions (
+    token_hash text NOT NULL,
+    login text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_used_at timestamp with time zone,
+    expires_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE core.operators (
+    login text NOT NULL,
+    name text DEFAULT ''::text NOT NULL,
+    language text DEFAULT 'en'::text NOT NULL,
+    password_hash text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    disabled_at timestamp with time zone,
+    CONSTRAINT operators_language_check CHECK ((language = ANY (ARRAY['en'::text, 'ru'::text]))),
+    CONSTRAINT operators_login_check CHECK ((login ~ '^[a-z0-9][a-z0-9_.@-]{0,63}$'::text))
 );
 
 CREATE TABLE core.schema_functions (
@@ -5234,6 +8341,14 @@ CREATE TABLE core.schema_migrations (
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
+CREATE TABLE core.sign_in_gates (
+    subject text NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    last_at timestamp with time zone DEFAULT now() NOT NULL,
+    locked_until timestamp with time zone,
+    passed_at timestamp with time zone
+);
+
 CREATE TABLE core.workspaces (
     workspace_id text NOT NULL,
     name text NOT NULL,
@@ -5241,6 +8356,55 @@ CREATE TABLE core.workspaces (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT workspaces_status_check CHECK ((status = ANY (ARRAY['active'::text, 'paused'::text, 'disabled'::text]))),
     CONSTRAINT workspaces_workspace_id_check CHECK ((workspace_id ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
+);
+
+CREATE TABLE ops.alert_silences (
+    workspace_id text NOT NULL,
+    alert text NOT NULL,
+    subject text DEFAULT ''::text NOT NULL,
+    until timestamp with time zone NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE ops.alert_told (
+    workspace_id text NOT NULL,
+    target_id text NOT NULL,
+    alert text NOT NULL,
+    subject text NOT NULL,
+    episode integer NOT NULL,
+    state text NOT NULL,
+    severity text NOT NULL,
+    told_at timestamp with time zone NOT NULL,
+    CONSTRAINT alert_told_state_check CHECK ((state = ANY (ARRAY['raised'::text, 'cleared'::text])))
+);
+
+CREATE TABLE ops.alerts (
+    workspace_id text NOT NULL,
+    alert text NOT NULL,
+    subject text DEFAULT ''::text NOT NULL,
+    severity text NOT NULL,
+    summary text NOT NULL,
+    details jsonb DEFAULT '{}'::jsonb NOT NULL,
+    episode integer DEFAULT 1 NOT NULL,
+    raises integer DEFAULT 1 NOT NULL,
+    flaps integer DEFAULT 1 NOT NULL,
+    raised_at timestamp with time zone NOT NULL,
+    last_seen_at timestamp with time zone NOT NULL,
+    cleared_at timestamp with time zone,
+    acked_at timestamp with time zone,
+    acked_by text,
+    acked_count bigint,
+    CONSTRAINT alerts_alert_check CHECK ((alert ~ '^[a-z][a-z0-9_.]{0,63}$'::text)),
+    CONSTRAINT alerts_severity_check CHECK ((severity = ANY (ARRAY['warning'::text, 'critical'::text])))
+);
+
+CREATE TABLE ops.clock_checks (
+    workspace_id text NOT NULL,
+    believed_at timestamp with time zone NOT NULL,
+    odd_since timestamp with time zone,
+    odd_at timestamp with time zone
 );
 
 CREATE TABLE ops.errors (
@@ -5260,6 +8424,14 @@ CREATE TABLE ops.errors (
     CONSTRAINT errors_kind_check CHECK ((kind = ANY (ARRAY['db'::text, 'upstream'::text, 'auth'::text, 'rate_limit'::text, 'unknown'::text])))
 );
 
+CREATE TABLE ops.failures (
+    workspace_id text NOT NULL,
+    event_id uuid NOT NULL,
+    ts timestamp with time zone NOT NULL,
+    type text NOT NULL,
+    data jsonb NOT NULL
+);
+
 CREATE TABLE ops.job_runs (
     workspace_id text NOT NULL,
     job_id uuid NOT NULL,
@@ -5274,6 +8446,29 @@ CREATE TABLE ops.job_runs (
     stats jsonb,
     CONSTRAINT job_runs_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'retry'::text, 'dead'::text, 'snoozed'::text, 'released'::text, 'lost'::text, 'cancelled'::text])))
 );
+
+CREATE TABLE ops.retention (
+    workspace_id text NOT NULL,
+    rule text NOT NULL,
+    keep interval,
+    options jsonb DEFAULT '{}'::jsonb NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT retention_keep_check CHECK (((keep >= '01:00:00'::interval) AND (keep <= '36500 days'::interval))),
+    CONSTRAINT retention_options_check CHECK ((jsonb_typeof(options) = 'object'::text)),
+    CONSTRAINT retention_rule_check CHECK ((rule ~ '^[a-z][a-z0-9_]{0,63}$'::text))
+);
+
+CREATE TABLE ops.retention_progress (
+    workspace_id text NOT NULL,
+    rule text NOT NULL,
+    place text,
+    gone_before timestamp with time zone,
+    removed bigint DEFAULT 0 NOT NULL,
+    passed_at timestamp with time zone,
+    last_error text,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (fillfactor='50');
 
 CREATE TABLE ops.schedules (
     workspace_id text NOT NULL,
@@ -5301,10 +8496,44 @@ CREATE TABLE ops.schedules (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE ops.webhook_secrets (
+    workspace_id text NOT NULL,
+    owner text NOT NULL,
+    secret_id uuid NOT NULL,
+    secret bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    ends_at timestamp with time zone,
+    CONSTRAINT webhook_secrets_owner_check CHECK ((owner ~ '^(webhook|target):.'::text))
+);
+
+CREATE TABLE ops.webhooks (
+    workspace_id text NOT NULL,
+    webhook_id text NOT NULL,
+    url text NOT NULL,
+    events text[] NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    failing_since timestamp with time zone,
+    next_try_at timestamp with time zone,
+    last_error jsonb,
+    last_sent_at timestamp with time zone,
+    CONSTRAINT webhooks_events_check CHECK ((cardinality(events) > 0)),
+    CONSTRAINT webhooks_url_check CHECK ((url ~ '^https?://'::text)),
+    CONSTRAINT webhooks_webhook_id_check CHECK ((webhook_id ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
+);
+
 ALTER TABLE ONLY autopost.events ATTACH PARTITION autopost.events_default DEFAULT;
+
+ALTER TABLE ONLY autopost.adapter_answers
+    ADD CONSTRAINT adapter_answers_pkey PRIMARY KEY (workspace_id, idempotency_key);
 
 ALTER TABLE ONLY autopost.channel_auth
     ADD CONSTRAINT channel_auth_pkey PRIMARY KEY (workspace_id, channel_id);
+
+ALTER TABLE ONLY autopost.channel_paces
+    ADD CONSTRAINT channel_paces_pkey PRIMARY KEY (workspace_id, channel_id);
 
 ALTER TABLE ONLY autopost.channels
     ADD CONSTRAINT channels_pkey PRIMARY KEY (workspace_id, channel_id);
@@ -5312,17 +8541,26 @@ ALTER TABLE ONLY autopost.channels
 ALTER TABLE ONLY autopost.channels
     ADD CONSTRAINT channels_workspace_id_platform_target_id_key UNIQUE (workspace_id, platform, target_id);
 
+ALTER TABLE ONLY autopost.checks
+    ADD CONSTRAINT checks_pkey PRIMARY KEY (workspace_id, source);
+
 ALTER TABLE ONLY autopost.deliveries
     ADD CONSTRAINT deliveries_pkey PRIMARY KEY (workspace_id, delivery_id);
 
 ALTER TABLE ONLY autopost.dispatcher_state
     ADD CONSTRAINT dispatcher_state_pkey PRIMARY KEY (workspace_id);
 
+ALTER TABLE ONLY autopost.event_archives
+    ADD CONSTRAINT event_archives_pkey PRIMARY KEY (workspace_id, day);
+
 ALTER TABLE ONLY autopost.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (workspace_id, ts, id);
 
 ALTER TABLE ONLY autopost.events_default
     ADD CONSTRAINT events_default_pkey PRIMARY KEY (workspace_id, ts, id);
+
+ALTER TABLE ONLY autopost.findings
+    ADD CONSTRAINT findings_pkey PRIMARY KEY (workspace_id, source, kind, subject);
 
 ALTER TABLE ONLY autopost.ingest_runs
     ADD CONSTRAINT ingest_runs_pkey PRIMARY KEY (workspace_id, run_id);
@@ -5372,8 +8610,23 @@ ALTER TABLE ONLY core.api_keys
 ALTER TABLE ONLY core.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (key_id);
 
+ALTER TABLE ONLY core.changes
+    ADD CONSTRAINT changes_pkey PRIMARY KEY (workspace_id, change_id);
+
 ALTER TABLE ONLY core.credential_bindings
     ADD CONSTRAINT credential_bindings_pkey PRIMARY KEY (workspace_id, platform, auth_ref);
+
+ALTER TABLE ONLY core.operator_roles
+    ADD CONSTRAINT operator_roles_pkey PRIMARY KEY (workspace_id, login, role);
+
+ALTER TABLE ONLY core.operator_sessions
+    ADD CONSTRAINT operator_sessions_pkey PRIMARY KEY (token_hash);
+
+ALTER TABLE ONLY core.operators
+    ADD CONSTRAINT operators_pkey PRIMARY KEY (login);
+
+ALTER TABLE ONLY core.payload_reads
+    ADD CONSTRAINT payload_reads_pkey PRIMARY KEY (workspace_id, read_id);
 
 ALTER TABLE ONLY core.schema_functions
     ADD CONSTRAINT schema_functions_pkey PRIMARY KEY (path);
@@ -5381,11 +8634,35 @@ ALTER TABLE ONLY core.schema_functions
 ALTER TABLE ONLY core.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY core.sign_in_gates
+    ADD CONSTRAINT sign_in_gates_pkey PRIMARY KEY (subject);
+
 ALTER TABLE ONLY core.workspaces
     ADD CONSTRAINT workspaces_pkey PRIMARY KEY (workspace_id);
 
+ALTER TABLE ONLY ops.alert_policies
+    ADD CONSTRAINT alert_policies_pkey PRIMARY KEY (workspace_id);
+
+ALTER TABLE ONLY ops.alert_silences
+    ADD CONSTRAINT alert_silences_pkey PRIMARY KEY (workspace_id, alert, subject);
+
+ALTER TABLE ONLY ops.alert_targets
+    ADD CONSTRAINT alert_targets_pkey PRIMARY KEY (workspace_id, target_id);
+
+ALTER TABLE ONLY ops.alert_told
+    ADD CONSTRAINT alert_told_pkey PRIMARY KEY (workspace_id, target_id, alert, subject);
+
+ALTER TABLE ONLY ops.alerts
+    ADD CONSTRAINT alerts_pkey PRIMARY KEY (workspace_id, alert, subject);
+
+ALTER TABLE ONLY ops.clock_checks
+    ADD CONSTRAINT clock_checks_pkey PRIMARY KEY (workspace_id);
+
 ALTER TABLE ONLY ops.errors
     ADD CONSTRAINT errors_pkey PRIMARY KEY (workspace_id, error_id);
+
+ALTER TABLE ONLY ops.failures
+    ADD CONSTRAINT failures_pkey PRIMARY KEY (workspace_id, event_id);
 
 ALTER TABLE ONLY ops.job_kinds
     ADD CONSTRAINT job_kinds_pkey PRIMARY KEY (workspace_id, kind);
@@ -5396,12 +8673,28 @@ ALTER TABLE ONLY ops.job_runs
 ALTER TABLE ONLY ops.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (workspace_id, job_id);
 
+ALTER TABLE ONLY ops.retention
+    ADD CONSTRAINT retention_pkey PRIMARY KEY (workspace_id, rule);
+
+ALTER TABLE ONLY ops.retention_progress
+    ADD CONSTRAINT retention_progress_pkey PRIMARY KEY (workspace_id, rule);
+
 ALTER TABLE ONLY ops.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (workspace_id, schedule_id);
+
+ALTER TABLE ONLY ops.webhook_secrets
+    ADD CONSTRAINT webhook_secrets_pkey PRIMARY KEY (workspace_id, owner, secret_id);
+
+ALTER TABLE ONLY ops.webhooks
+    ADD CONSTRAINT webhooks_pkey PRIMARY KEY (workspace_id, webhook_id);
+
+CREATE INDEX adapter_answers_by_time ON autopost.adapter_answers USING btree (workspace_id, created_at);
 
 CREATE INDEX channels_by_group ON autopost.channels USING btree (workspace_id, platform, rate_group);
 
 CREATE INDEX channels_by_tags ON autopost.channels USING gin (tags);
+
+CREATE INDEX deliveries_by_message ON autopost.deliveries USING btree (message_id);
 
 CREATE INDEX deliveries_claimed ON autopost.deliveries USING btree (workspace_id, channel_id, not_before, created_at) WHERE (status = 'claimed'::text);
 
@@ -5445,6 +8738,8 @@ CREATE UNIQUE INDEX ingress_receipts_by_source ON autopost.ingress_receipts USIN
 
 CREATE INDEX ingress_receipts_expired ON autopost.ingress_receipts USING btree (expires_at);
 
+CREATE INDEX messages_by_media ON autopost.messages USING gin (jsonb_path_query_array(payload, '$."media"[*]."blob_ref"'::jsonpath) jsonb_path_ops) WHERE (payload ? 'media'::text);
+
 CREATE INDEX messages_by_tags ON autopost.messages USING gin (tags);
 
 CREATE INDEX messages_by_time ON autopost.messages USING btree (workspace_id, created_at);
@@ -5452,6 +8747,14 @@ CREATE INDEX messages_by_time ON autopost.messages USING btree (workspace_id, cr
 CREATE UNIQUE INDEX workspace_endpoints_active_secret ON autopost.workspace_endpoints USING btree (kind, secret_hash) WHERE enabled;
 
 CREATE INDEX api_keys_by_workspace ON core.api_keys USING btree (workspace_id);
+
+CREATE INDEX changes_by_time ON core.changes USING btree (workspace_id, ts);
+
+CREATE UNIQUE INDEX operator_roles_one_rank ON core.operator_roles USING btree (workspace_id, login) WHERE (role <> 'security'::text);
+
+CREATE INDEX payload_reads_by_time ON core.payload_reads USING btree (workspace_id, ts);
+
+CREATE INDEX alerts_on ON ops.alerts USING btree (workspace_id, raised_at) WHERE (cleared_at IS NULL);
 
 CREATE INDEX jobs_dead ON ops.jobs USING btree (workspace_id, job_id) WHERE (status = 'dead'::text);
 
@@ -5473,19 +8776,38 @@ ALTER INDEX autopost.events_by_channel ATTACH PARTITION autopost.events_default_
 
 ALTER INDEX autopost.events_errors ATTACH PARTITION autopost.events_default_workspace_id_ts_idx;
 
-CREATE TRIGGER deliveries_guard AFTER UPDATE OF status ON autopost.deliveries FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (((old.status || '>'::text) || new.status) <> ALL (ARRAY['queued>claimed'::text, 'retry>claimed'::text, 'claimed>sending'::text, 'sending>sent'::text, 'claimed>queued'::text, 'claimed>retry'::text, 'sending>retry'::text, 'queued>failed_permanent'::text, 'retry>failed_permanent'::text, 'sending>failed_permanent'::text, 'queued>deduped'::text, 'retry>deduped'::text, 'queued>dead'::text, 'claimed>dead'::text, 'sending>dead'::text, 'retry>dead'::text, 'sent>dead'::text, 'deduped>dead'::text, 'failed_permanent>dead'::text, 'dead>retry'::text, 'failed_permanent>retry'::text])) AND (NOT ((new.status = 'sending'::text) AND (old.status = ANY (ARRAY['queued'::text, 'retry'::text])) AND (new.attempt = (old.attempt + 1)) AND (new.lease = (old.lease + 1)) AND COALESCE((new.claimed_at = new.sending_started_at), false) AND (new.claim_token IS NOT NULL))) AND (NOT ((new.status = 'sent'::text) AND (old.status = ANY (ARRAY['retry'::text, 'queued'::text, 'claimed'::text])) AND (old.attempt > 0) AND (new.sent_at IS NOT NULL))))) EXECUTE FUNCTION autopost.forbid_move();
+CREATE TRIGGER deliveries_guard AFTER UPDATE OF status ON autopost.deliveries FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (((old.status || '>'::text) || new.status) <> ALL ('{queued>claimed,retry>claimed,claimed>sending,sending>sent,claimed>queued,claimed>retry,sending>retry,queued>failed_permanent,retry>failed_permanent,sending>failed_permanent,queued>deduped,retry>deduped,queued>dead,claimed>dead,sending>dead,retry>dead,sent>dead,deduped>dead,failed_permanent>dead,dead>retry,failed_permanent>retry}'::text[])) AND (NOT ((((old.status || '>'::text) || new.status) = ANY ('{queued>sending,retry>sending}'::text[])) AND (new.attempt = (old.attempt + 1)) AND (new.lease = (old.lease + 1)) AND COALESCE((new.claimed_at = new.sending_started_at), false) AND (new.claim_token IS NOT NULL))) AND (NOT ((((old.status || '>'::text) || new.status) = ANY ('{retry>sent,queued>sent,claimed>sent}'::text[])) AND (old.attempt > 0) AND (new.sent_at IS NOT NULL))))) EXECUTE FUNCTION autopost.forbid_move();
+
+CREATE TRIGGER events_failures AFTER INSERT ON autopost.events FOR EACH ROW WHEN ((new.action = ANY (ARRAY['dead_letter'::text, 'failed_permanent'::text, 'validation_failed'::text, 'channel_disabled'::text]))) EXECUTE FUNCTION autopost.note_failure();
+
+CREATE TRIGGER payload_reads_stay BEFORE DELETE OR UPDATE ON core.payload_reads FOR EACH ROW EXECUTE FUNCTION core.forbid_change();
+
+ALTER TABLE ONLY autopost.adapter_answers
+    ADD CONSTRAINT adapter_answers_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);
 
 ALTER TABLE ONLY autopost.channel_auth
     ADD CONSTRAINT channel_auth_workspace_id_channel_id_fkey FOREIGN KEY (workspace_id, channel_id) REFERENCES autopost.channels(workspace_id, channel_id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY autopost.channel_paces
+    ADD CONSTRAINT channel_paces_workspace_id_channel_id_fkey FOREIGN KEY (workspace_id, channel_id) REFERENCES autopost.channels(workspace_id, channel_id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY autopost.channels
     ADD CONSTRAINT channels_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);
+
+ALTER TABLE ONLY autopost.checks
+    ADD CONSTRAINT checks_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);
 
 ALTER TABLE ONLY autopost.deliveries
     ADD CONSTRAINT deliveries_workspace_id_channel_id_fkey FOREIGN KEY (workspace_id, channel_id) REFERENCES autopost.channels(workspace_id, channel_id);
 
 ALTER TABLE ONLY autopost.deliveries
     ADD CONSTRAINT deliveries_workspace_id_message_id_fkey FOREIGN KEY (workspace_id, message_id) REFERENCES autopost.messages(workspace_id, message_id);
+
+ALTER TABLE ONLY autopost.event_archives
+    ADD CONSTRAINT event_archives_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);
+
+ALTER TABLE ONLY autopost.findings
+    ADD CONSTRAINT findings_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);
 
 ALTER TABLE ONLY autopost.media_blobs
     ADD CONSTRAINT media_blobs_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);
@@ -5522,3 +8844,15 @@ ALTER TABLE ONLY core.api_keys
 
 ALTER TABLE ONLY core.credential_bindings
     ADD CONSTRAINT credential_bindings_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);
+
+ALTER TABLE ONLY core.operator_roles
+    ADD CONSTRAINT operator_roles_login_fkey FOREIGN KEY (login) REFERENCES core.operators(login) ON DELETE CASCADE;
+
+ALTER TABLE ONLY core.operator_sessions
+    ADD CONSTRAINT operator_sessions_login_fkey FOREIGN KEY (login) REFERENCES core.operators(login) ON DELETE CASCADE;
+
+ALTER TABLE ONLY core.payload_reads
+    ADD CONSTRAINT payload_reads_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES core.workspaces(workspace_id);
+
+ALTER TABLE ONLY ops.alert_told
+    ADD CONSTRAINT alert_told_workspace_id_target_id_fkey FOREIGN KEY (workspace_id, target_id) REFERENCES ops.alert_targets(workspace_id, target_id) ON DELETE CASCADE;

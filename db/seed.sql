@@ -1,5 +1,7 @@
--- Demo data for a database with the schema: one workspace, 40 channels (30 Telegram, 10 MAX), one push endpoint.
--- psql -f db/seed.sql. The endpoint's secret is 'demo-secret-change-me'; credentials are stored with `vestnik apply`.
+-- Demo data for a database with the schema: one workspace, 40 channels (30 Telegram, 10 MAX), one push endpoint, one source
+-- that is switched off, one post that is planned for a far day. Loading it again changes nothing.
+-- psql -f db/seed.sql, or `vestnik db psql -- -f db/seed.sql`. The endpoint's secret is 'demo-secret-change-me'; credentials are
+-- stored with `vestnik apply`.
 begin;
 
 insert into core.workspaces (workspace_id, name) values ('demo', 'Demo') on conflict do nothing;
@@ -21,5 +23,16 @@ from (values ('telegram', '-100', 30), ('max', '-700', 10)) p (platform, prefix,
      generate_series(1, p.channels) n,
      lateral (select (array['news', 'sport', 'tech', 'city', 'deals'])[n % 5 + 1]) t (topic)
 on conflict do nothing;
+
+insert into autopost.pull_sources (workspace_id, source_id, kind, config_json, enabled, backlog)
+values ('demo', 'blog', 'rss', '{"url": "https://blog.example/feed.xml"}', false, 1)
+on conflict do nothing;
+
+-- Nothing is sent before somebody has stored credentials and moved it: vestnik planned demo, vestnik why DELIVERY.
+select e.outcome as sample_post, e.enqueued
+from autopost.enqueue_messages_and_deliveries('demo', 'main', 'webhook_push', '{
+    "text": "<b>Hello</b> from the demo workspace", "parse_mode": "HTML", "channels": ["telegram-01", "max-01"],
+    "tags": ["all"], "scheduled_for": "2099-01-01T09:00:00Z"}') e
+where not exists (select from autopost.messages m where m.workspace_id = 'demo');
 
 commit;

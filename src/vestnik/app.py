@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from socket import socket
 
 from vestnik.api.app import create_app
+from vestnik.api.metrics import Gauges, metrics_app
 from vestnik.api.server import http_server, listen
+from vestnik.autopost.backlog import Backlog
 from vestnik.autopost.dispatcher import Dispatcher
 from vestnik.autopost.housekeeping import ensure_event_partitions, keep_partitions_ahead
+from vestnik.autopost.payloads.equipment import open_desk
 from vestnik.db.migrate import check, migrate
 from vestnik.db.pool import Pool, make_pool
 from vestnik.equipment import Equipment, equipment
@@ -22,6 +25,9 @@ from vestnik.ops.jobs.recurring import put_recurring
 from vestnik.ops.jobs.runner import Runner
 from vestnik.ops.jobs.scheduler import Scheduler
 from vestnik.settings import Settings
+from vestnik.telemetry import instruments
+from vestnik.telemetry.exposition import Exposition
+from vestnik.telemetry.tracing import exporting
 
 ROLES = ("api", "dispatcher", "jobs")
 HTTP_PATIENCE = 3.0
@@ -35,6 +41,7 @@ class Service:
     tasks: Sequence[asyncio.Task[None]]
     stop: Callable[[], None]
     http_url: str | None
+    metrics_url: str | None = None  # where they have a port of their own
 
     async def ended(self) -> None:
         """Returns when every role has ended; one that fails ends the others, and its error is raised."""
@@ -63,14 +70,18 @@ async def service(settings: Settings, url: str, roles: Sequence[str] = ROLES) ->
             raise ConfigError(f"there is no role {role!r}", hint=f"roles: {', '.join(ROLES)}")
     with ExitStack() as sockets:
         listening = [sockets.enter_context(each) for each in (listen(settings) if "api" in roles else ())]
+        watched = [sockets.enter_context(each) for each in _listen_for_metrics(settings)]
         await check(url)
-        async with _roles(settings, url, roles, listening) as running:
+        async with (
+            exporting(settings.traces_url, settings.trace_share),
+            _roles(settings, url, roles, listening, watched) as running,
+        ):
             yield running
 
 
 @asynccontextmanager
 async def _roles(
-    settings: Settings, url: str, roles: Sequence[str], listening: Sequence[socket]
+    settings: Settings, url: str, roles: Sequence[str], listening: Sequence[socket], watched: Sequence[socket]
 ) -> AsyncIterator[Service]:
     async with (
         make_pool(url, min_size=2, max_size=16) as pool,
@@ -79,8 +90,11 @@ async def _roles(
         _kept_up(keep_partitions_ahead(pool), "partitions"),
         equipment(settings, pool) as tools,
     ):
-        running = await _start(settings, url, pool, http_pool, tools, roles, listening)
+        gauges = _gauges(settings, pool, http_pool)
+        running = await _start(settings, url, pool, http_pool, tools, roles, listening, None if watched else gauges)
         try:
+            if watched:
+                running = await _with_metrics(settings, running, gauges, watched)
             yield running
         finally:
             running.stop()
@@ -115,6 +129,7 @@ async def _start(
     tools: Equipment,
     roles: Sequence[str],
     listening: Sequence[socket],
+    gauges: Gauges | None,
 ) -> Service:
     tasks: list[asyncio.Task[None]] = []
     stops: list[Callable[[], None]] = []
@@ -127,6 +142,7 @@ async def _start(
             concurrency=settings.send_concurrency,
             poll=settings.dispatch_poll,
             deadline=settings.http_timeout + 5,
+            keeper=tools.keeper,
         )
         stops.append(dispatcher.stop)
         tasks.append(asyncio.create_task(dispatcher.run(), name="dispatcher"))
@@ -143,8 +159,16 @@ async def _start(
             tools.adapters,
             blobs=tools.blobs,
             puller=tools.puller,
+            credentials=tools.credentials,
+            desk=tools.desk,
             media_max_bytes=settings.media_max_bytes,
             max_request_bytes=settings.max_request_bytes,
+            api_rps=settings.api_rps,
+            downloader=tools.downloader,
+            send_deadline=settings.http_timeout + 5,
+            gauges=gauges,
+            keeper=tools.keeper,
+            payload_desk=open_desk(settings, http_pool, tools.keeper.vault),
         )
         server = http_server(settings, app, listening)
         stops.append(server.end)
@@ -156,3 +180,32 @@ async def _start(
             each()
 
     return Service(tasks, stop, http_url)
+
+
+def _gauges(settings: Settings, pool: Pool, http_pool: Pool) -> Gauges:
+    token = settings.metrics_token.get_secret_value() if settings.metrics_token else ""
+    instruments.workspaces.most = settings.metrics_workspaces
+    return Gauges(Exposition({"work": pool, "api": http_pool}), Backlog(http_pool), token or None)
+
+
+def _at_the_metrics(settings: Settings) -> Settings:
+    return settings.model_copy(update={"http_host": settings.metrics_host, "http_port": settings.metrics_port})
+
+
+def _listen_for_metrics(settings: Settings) -> Sequence[socket]:
+    if settings.metrics_port is None:
+        return ()
+    return listen(_at_the_metrics(settings), "/metrics", "VESTNIK_METRICS_PORT")
+
+
+async def _with_metrics(settings: Settings, running: Service, gauges: Gauges, listening: Sequence[socket]) -> Service:
+    """On a port of their own: then not on the API's."""
+    server = http_server(_at_the_metrics(settings), metrics_app(gauges), listening)
+    serving = asyncio.create_task(server.serve(), name="metrics")
+
+    def stop() -> None:
+        running.stop()
+        server.end()
+
+    url = f"{await server.address(serving)}/metrics"
+    return Service([*running.tasks, serving], stop, running.http_url, url)

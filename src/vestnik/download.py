@@ -105,6 +105,25 @@ class Downloader:
                 raise
             raise DownloadRefused("timeout", "it took too long", permanent=False) from None
 
+    async def post(
+        self, url: str, body: bytes, *, headers: Mapping[str, str], timeout: float
+    ) -> tuple[int, float | None]:
+        """The status, whatever it is, and the seconds of its Retry-After. The answer is not read, no redirect followed."""
+        target = self._checked(url)
+        try:
+            async with (
+                asyncio.timeout(timeout),
+                self._open().post(target, data=body, headers=headers, allow_redirects=False) as response,
+            ):
+                return response.status, _seconds(response.headers.get("Retry-After"))
+        except DownloadRefused as e:
+            refused = e
+        except TimeoutError:
+            refused = DownloadRefused("timeout", "it took too long", permanent=False)
+        except (aiohttp.ClientError, OSError, ValueError) as e:
+            refused = _refusal(e)
+        raise refused
+
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -221,6 +240,10 @@ def _accepted(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
     response.close()
     again = response.status in (408, 425, 429) or response.status >= 500
     raise DownloadRefused(f"http_{response.status}", f"the server answered {response.status}", permanent=not again)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None
 
 
 def _joined(base: URL, location: str) -> str:

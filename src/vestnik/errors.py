@@ -8,10 +8,14 @@ VestnikError
 ├── InvalidPayload      the shape of a payload is wrong; ``problems`` lists every fault by name
 ├── IllegalMove         a delivery was asked to make a move that its state machine forbids
 ├── NotFound            what was named does not exist in this workspace
+├── Conflict            what is there already, or is in use, stands in the way
+├── TryLater            too much is asked for at once; ``after`` seconds from now it may be asked again
+├── WrongPassword       (ops.sign_in) a login and a password that do not belong together
 ├── JobSignal           (ops.jobs.registry) how a handler ends its run, other than by returning
 │   ├── JobRetry                once more, later
 │   ├── JobFailed               never again: it cannot succeed
 │   └── JobSnooze               not yet; this run was no attempt
+├── TellFailed          (ops.alerts) an alert target or a webhook did not acknowledge what it was told
 ├── DownloadRefused     (download) an address was not fetched, and why
 ├── StorageError        (storage) the object store did not do it
 │   └── ObjectNotFound          the store is there, the object is not
@@ -21,6 +25,9 @@ VestnikError
 ├── UploadRefused       (autopost.media) a multipart body is none, or breaks off
 ├── SourceFailed        (autopost.sources) a source could not be read, and why
 ├── MappingFailed       (autopost.sources.template) one record of a source does not give what its mapping asks for
+├── PayloadUnreadable   (autopost.payloads) a kept payload was sealed with a key that is not at hand, or was changed
+├── LinkForged          (autopost.payloads) a link to a payload that is none of ours
+├── LinkExpired         (autopost.payloads) one whose time is over
 └── SendError           (adapters.contract) what a platform answered, in the normalised form
 """
 
@@ -63,3 +70,13 @@ class IllegalMove(VestnikError):
 
 class NotFound(VestnikError):
     pass
+
+
+class Conflict(VestnikError):
+    pass
+
+
+class TryLater(VestnikError):
+    def __init__(self, message: str, *, after: float) -> None:
+        super().__init__(message)
+        self.after = after

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
 from typing import Any
 
 import structlog
+
+from vestnik.redaction import redact_value
 
 Log = structlog.stdlib.BoundLogger
 
@@ -21,10 +25,11 @@ def configure(level: str = "info", form: str = "text") -> None:
     )
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            _with_ids,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _redacted,
             structlog.processors.EventRenamer("action"),
             renderer,
         ],
@@ -32,6 +37,24 @@ def configure(level: str = "info", form: str = "text") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+_ABOUT: ContextVar[Mapping[str, Any]] = ContextVar("about")
+
+
+def about(**ids: Any) -> None:
+    """What the lines of this task are about, from now on: ``workspace_id``, ``trace_id`` and the like."""
+    _ABOUT.set({**_ABOUT.get({}), **ids})
+
+
+def _with_ids(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    return {**_ABOUT.get({}), **event}
+
+
+def _redacted(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """What others said, and tracebacks, may quote anything."""
+    redacted: dict[str, Any] = redact_value(line)
+    return redacted
 
 
 def get_log(**fields: Any) -> Any:

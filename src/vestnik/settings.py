@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -29,6 +30,10 @@ class Settings(BaseSettings):
     secret_key: SecretStr | None = Field(
         None, description="Key that encrypts stored credentials. Empty: made once, kept in the data folder."
     )
+    earlier_secret_keys: list[SecretStr] = Field(
+        [],
+        description="Keys that were `secret_key` before, as a JSON list: payloads that they sealed can still be read.",
+    )
     http_host: str = Field("127.0.0.1", description="Address that the API listens on.")
     http_port: int = Field(8080, ge=0, le=65535, description="Port that the API listens on.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
@@ -48,6 +53,14 @@ class Settings(BaseSettings):
         8 * 1024 * 1024, ge=1024, description="Hard cap on a request's body, above every endpoint's own."
     )
 
+    api_rps: float = Field(
+        50.0,
+        gt=0,
+        le=100_000,
+        description="Requests a second that one API key or operator may make of the management API, in each API process;"
+        " twice as many in a burst.",
+    )
+
     object_store_url: str | None = Field(
         None,
         repr=False,  # it may hold a key
@@ -58,6 +71,41 @@ class Settings(BaseSettings):
     fetch_allow: str = Field(
         "", description="Networks that may be fetched from although they are not public: `10.1.0.0/16, 127.0.0.1/32`."
     )
+
+    smtp_url: SecretStr | None = Field(
+        None,
+        description="Mail server for alerts: `smtp://USER:PASSWORD@host:587?from=ADDRESS` (STARTTLS), or `smtps://…:465`.",
+    )
+
+    metrics_token: SecretStr | None = Field(
+        None, description="Who reads `/metrics` sends it as a bearer token. Empty: only this machine may read."
+    )
+    metrics_host: str = Field("127.0.0.1", description="Address that metrics are served on, where they have a port.")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port for `/metrics` alone; needed where the role api does not run. Empty: on the API's port.",
+    )
+    metrics_workspaces: int = Field(
+        200, ge=0, le=10_000, description="Most workspaces that metrics name; all others are one, `other`."
+    )
+    otlp_url: str | None = Field(
+        None,
+        repr=False,
+        description="Where traces go, by OTLP over HTTP: `http://collector:4318`. Empty: as `OTEL_EXPORTER_OTLP_ENDPOINT`"
+        " says, else nowhere.",
+    )
+    trace_share: float = Field(1.0, ge=0, le=1, description="How much of the posts is traced, 0.1 for a tenth.")
+
+    @property
+    def traces_url(self) -> str | None:
+        """OpenTelemetry's own variables are heard, too."""
+        given = environment()
+        if given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER", "") == "none":
+            return None
+        standard = (given.get(f"OTEL_EXPORTER_OTLP_{name}") for name in ("TRACES_ENDPOINT", "ENDPOINT"))
+        return self.otlp_url or next((url for url in standard if url), None)
 
     @property
     def object_store(self) -> str:
@@ -80,6 +128,13 @@ class Settings(BaseSettings):
             if value:
                 found[platform] = str(value)
         return found
+
+    @field_validator("otlp_url")
+    @classmethod
+    def _is_http(cls, url: str | None) -> str | None:
+        if url and not re.match(r"https?://[^/\s]+", url):
+            raise ValueError("not an http(s) address")
+        return url or None
 
     @field_validator("database_url")
     @classmethod

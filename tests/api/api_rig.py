@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from dataclasses import dataclass
@@ -40,6 +41,17 @@ class Api:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with self.http.get(f"{self.url}{path}", headers=headers) as response:
             return response.status, await response.json(content_type=None)
+
+    async def ask(
+        self, verb: str, path: str, body: Any = None, *, key: str | None = None, by: tuple[str, str] | None = None
+    ) -> tuple[int, Any, dict[str, str]]:
+        """With a key or a session's token, or as an operator by login and password."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if by:
+            headers["Authorization"] = "Basic " + base64.b64encode(":".join(by).encode()).decode()
+        async with self.http.request(verb, f"{self.url}{path}", headers=headers, json=body) as response:
+            said = await response.read()
+            return response.status, json.loads(said) if said else None, dict(response.headers)
 
     async def sql(self, query: str, *arguments: Any) -> list[dict[str, Any]]:
         return await call(self.pool, query, arguments)

@@ -9,14 +9,21 @@ from pathlib import Path
 import aiohttp
 import pytest
 from api_rig import MEDIA_LIMIT, Api
+from argon2 import PasswordHasher
+from whole_rig import Whole, whole_api
 
 from vestnik.adapters import registry
 from vestnik.adapters.contract import Adapter, AdapterContext
 from vestnik.api.app import create_app
 from vestnik.api.server import http_server
 from vestnik.autopost import verbs
+from vestnik.autopost.alerting import AlertDesk
 from vestnik.autopost.media.blobs import BlobStore
 from vestnik.db.pool import Pool, call
+from vestnik.ops import passwords
+from vestnik.ops.alerts.notifier import Notifier
+from vestnik.ops.secrets.box import SecretBox
+from vestnik.ops.secrets.credentials import Credentials
 from vestnik.settings import Settings
 from vestnik.storage import open_store
 
@@ -36,7 +43,13 @@ async def api(pool: Pool, tmp_path: Path) -> AsyncIterator[Api]:
     server = http_server(
         Settings(http_port=0),
         create_app(
-            pool, adapters(), blobs=BlobStore(open_store((tmp_path / "objects").as_uri())), media_max_bytes=MEDIA_LIMIT
+            pool,
+            adapters(),
+            blobs=BlobStore(open_store((tmp_path / "objects").as_uri())),
+            credentials=Credentials(pool, SecretBox.open(tmp_path, "a key of the tests")),
+            desk=AlertDesk(pool, SecretBox.open(tmp_path, "a key of the tests"), Notifier(pool, {})),
+            media_max_bytes=MEDIA_LIMIT,
+            api_rps=1000.0,
         ),
     )
     serving = asyncio.create_task(server.serve())
@@ -54,3 +67,12 @@ def adapters() -> Mapping[str, Adapter]:
 
     nowhere = "http://127.0.0.1:9"
     return registry.load(AdapterContext(secret=no_secret, base_urls={"telegram": nowhere, "max": nowhere}))
+
+
+@pytest.fixture
+async def whole(database: str, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Whole]:
+    """The API with everything that the service mounts; hashes of passwords cost nothing."""
+    monkeypatch.setattr(passwords, "_hasher", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    passwords._nobodys.cache_clear()
+    async with whole_api(database, pool, tmp_path) as running:
+        yield running

@@ -107,4 +107,4 @@ async def test_what_is_not_there_or_cannot_be_read_is_told(reading: Api, tmp_pat
         assert (await post(reading, f"{SOURCES}/nowhere/{what}", key))[0] == 404
     (tmp_path / "shop.db").write_text("nothing")
     status, problem = await post(reading, f"{SOURCES}/goods/try", key)
-    assert status == 502 and "no SQLite database" in problem["detail"]
+    assert status == 424 and "no SQLite database" in problem["detail"]

@@ -14,7 +14,7 @@ async def test_a_key_opens_its_own_workspace_only(api: Api) -> None:
     assert (await api.get("/v1/workspaces/other/queue", key))[0] == 404
     assert (await api.get("/v1/workspaces/nowhere/queue", key))[0] == 404
     for wrong, said in (
-        ("", "Send an API key: Authorization: Bearer …"),
+        ("", "Send an API key or the token of a session: Authorization: Bearer …"),
         ("vkey_wrong", "No API key in use is this one."),
     ):
         status, answer = await api.get("/v1/workspaces/shop/queue", wrong)

@@ -128,11 +128,13 @@ class Queue(RuleBasedStateMachine):
                     "platform_limits", {"platform": platform, "rate_group": f"{platform}-{name}", "rate_rps": rate}
                 )
         self.ledger = Ledger(self._rows("channels"), self._rows("platform_limits"), self.policy)
+        self._sql("select autopost.note_paces(%(w)s, %(now)s)")
 
     def teardown(self) -> None:
         """Everything is put right and the platforms take it all: nothing may be left lying, but what is held."""
         if not hasattr(self, "ledger"):
             return
+        self._prove()
         for query in (
             "update core.workspaces set status = 'active' where workspace_id = %(w)s",
             "update autopost.channels set enabled = true, rate_rps = null, paused_until = null, cooldown_until = null,"
@@ -150,6 +152,17 @@ class Queue(RuleBasedStateMachine):
             if not left:
                 return
         raise AssertionError(f"these never go out: {left}")
+
+    def _prove(self) -> None:
+        """The live proof finds nothing in all that was done."""
+        ids = [row["delivery_id"] for row in self._rows("deliveries")]
+        for query in (
+            "select * from autopost.contradictions(%(w)s, %(ids)s, %(now)s)",
+            "select * from autopost.doubled_posts(%(w)s, %(ids)s, %(now)s)",
+            "select * from autopost.hasty_begins(%(w)s, '-infinity', %(now)s)",
+            "select * from autopost.crowded_begins(%(w)s, '-infinity', %(now)s)",
+        ):
+            assert self._sql(query, ids=ids) == []
 
     # Deeds
 

@@ -217,6 +217,68 @@ async def test_the_first_use_of_a_policy_by_many_at_once(autopost: Any, crowd: C
     assert policies[0][0]["max_attempts"] == 5
 
 
+# Groups that change meanwhile
+
+
+@pytest.fixture
+async def shared(autopost: Any, pool: Pool) -> Any:
+    """Channel ``a`` is alone, ``b`` is in a group that begins now and then; a post waits for both."""
+    await autopost.sql("insert into autopost.platform_limits values ('w', 'telegram', 'shared', 0.01)")
+    await autopost.channel("a")
+    await autopost.channel("b", rate_group="shared", enabled=False)
+    await push_now(pool, "hello")
+    return autopost
+
+
+MOVED = "update autopost.channels set rate_group = 'shared' where channel_id = 'a'"
+GROUP = "select from autopost.platform_limits where rate_group = 'shared' for no key update "
+
+
+async def test_a_claim_that_waited_while_the_group_changed_holds_the_new_one(shared: Any, crowd: Crowd) -> None:
+    await shared.sql(
+        "update autopost.platform_limits set rate_rps = null"
+    )  # or the begin locks it by what it writes there
+    operator, dispatcher, other = await crowd.hands(3)
+    await operator.sql("begin")
+    await operator.sql(MOVED)
+    await dispatcher.sql("begin")
+    claiming = await crowd.blocked(dispatcher, dispatcher.sql("select * from autopost.claim_and_begin('w', 'run', 9)"))
+    await operator.sql("commit")
+    assert [row["rate_group"] for row in await claiming] == ["shared"]
+    assert await other.sql(GROUP + "skip locked") == []
+    await dispatcher.sql("commit")
+
+
+async def test_a_claim_does_not_wait_out_of_order_for_a_group_that_changed(
+    shared: Any, crowd: Crowd, pool: Pool
+) -> None:
+    """Somebody has the new group, and may be waiting for the channel: the claim lets go of everything, and starts over."""
+    operator, holder = await crowd.hands(2)
+    before = await deadlocks(pool)
+    await holder.sql("begin")
+    await holder.sql(GROUP)
+    await operator.sql("begin")
+    await operator.sql(MOVED)
+    claiming = asyncio.create_task(take_now(pool))
+    waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%%claim_and_begin%%'"
+    await until(pool, waits)
+    await operator.sql("commit")
+    await until(
+        pool, f"select 1 from pg_stat_activity where {holder.connection.info.backend_pid} = any (pg_blocking_pids(pid))"
+    )
+    async with asyncio.timeout(5):
+        await holder.sql("select from autopost.channels where channel_id = 'a' for no key update")
+    await holder.sql(
+        "update autopost.platform_limits set last_begin_at = clock_timestamp() where rate_group = 'shared'"
+    )
+    await holder.sql("commit")
+    rows = await claiming
+    assert await deadlocks(pool) == before
+    assert rows == [], "the group began only just now"
+    await shared.sql("update autopost.platform_limits set rate_rps = null")
+    assert len(await take_now(pool)) == 1
+
+
 # Results
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.pg16
 
 SCHEMAS = ["autopost", "core", "ops"]
 # A trigger, and one that always raises: neither is counted.
-NEVER_CALLED = {"autopost.forbid_move", "autopost.refuse_replacement"}
+NEVER_CALLED = {"autopost.forbid_move", "core.forbid_change", "autopost.refuse_replacement"}
 
 
 async def test_every_body_stands_without_a_search_path(db: AsyncConnection[DictRow]) -> None:
@@ -48,6 +48,11 @@ async def test_every_function_runs_without_a_search_path(server: EmbeddedServer,
         await wait_for_files(pool)
         await read_a_source(pool)
         await work_aside(pool)
+        await look_whether_it_holds(pool)
+        await sign_in_and_configure(pool)
+        await operate_by_hand(pool)
+        await let_go_what_is_old(pool)
+        await watch_over_it(pool)
         await call(pool, "select pg_stat_force_next_flush()")
         found = await call(
             pool,
@@ -107,6 +112,24 @@ async def deliver_everything(pool: Pool) -> None:
         "insert into autopost.events (workspace_id, id, ts, action) values ('w', gen_random_uuid(), '2031-01-01', 'enqueue')",
     )
     await call(pool, "select autopost.drain_default_partition()")
+
+
+async def look_whether_it_holds(pool: Pool) -> None:
+    for query in (
+        "select * from autopost.forecast('w', '{\"text\": \"when?\"}')",
+        "select autopost.nth_begin(null, now(), 2, '1 second')",
+        """select autopost.leads_to('sending', array['{"action": "sent", "ts": "2027-03-01T00:00Z"}'::jsonb], '{sent}')""",
+        "select autopost.prove_page('w'), autopost.check_page('w'), autopost.tell_findings('w', 'proof')",
+    ):
+        await call(pool, query)
+    for deed in ("confirm", "resend"):
+        await call(
+            pool,
+            "update autopost.deliveries set status = 'retry', next_retry_at = 'infinity', held_at = now(), attempt = 1"
+            " where status in ('dead', 'failed_permanent')",
+        )
+        (row,) = await call(pool, "select delivery_id from autopost.deliveries where held_at is not null limit 1")
+        await call(pool, f"select autopost.{deed}_delivery('w', 'me', 'why', %s)", (row["delivery_id"],))
 
 
 async def plan_and_withdraw(pool: Pool) -> None:
@@ -234,6 +257,102 @@ async def work_aside(pool: Pool) -> None:
     dead = results[2]["job_id"]
     await call(pool, "select ops.retry_job('w', %s), ops.run_job_now('w', %s), ops.cancel_job('w', %s)", (dead,) * 3)
     await call(pool, "select ops.sweep_jobs('w'), ops.prune_jobs('w'), ops.remove_schedule('w', 's')")
+
+
+async def let_go_what_is_old(pool: Pool) -> None:
+    keep = "'w', interval '30 days'"
+    await call(pool, "select ops.believed_now()")
+    await call(pool, f"select autopost.look_at_deliveries({keep}, null, 9), autopost.look_at_messages({keep}, null, 9)")
+    await call(pool, f"select autopost.look_at_files({keep}, null, 9), autopost.prune_runs({keep})")
+    await call(
+        pool,
+        f"select autopost.prune_events({keep}), autopost.prune_messages({keep}), autopost.prune_deliveries({keep})",
+    )
+    await call(pool, f"select autopost.reconcile_refs('w'), autopost.forget_files({keep}), autopost.prune_handles('w')")
+    await call(pool, "select autopost.replace_origin('w', 'sha256:1', 'media/1', 'media/2')")
+    await call(
+        pool,
+        "select autopost.drop_event_day(day, now() + interval '90 days') from autopost.old_event_days(now() + interval '90 days') day",
+    )
+
+
+async def operate_by_hand(pool: Pool) -> None:
+    who = "'w', 'me', 'why'"
+    for call_ in (
+        "pause_channel({}, 'c1', '1 hour')",
+        "resume_channel({}, 'c1')",
+        "disable_group({}, 'bot')",
+        "enable_group({}, 'bot')",
+    ):
+        await call(pool, f"select autopost.{call_.format(who)}")
+    await call(
+        pool, f"select * from autopost.requeue_deliveries({who}, array(select delivery_id from autopost.deliveries))"
+    )
+    await call(
+        pool, "update autopost.deliveries set sending_started_at = now() - interval '1 day' where status = 'sending'"
+    )
+    await call(pool, "select * from autopost.release_stuck('w', 'me')")
+    await call(
+        pool,
+        "insert into core.credential_bindings (workspace_id, platform, auth_ref, secret)"
+        " values ('w', 'telegram', 'new', '') on conflict do nothing",
+    )
+    (drained,) = await call(pool, "select * from autopost.drain_channel('w', 'me', 'c1')")
+    moments = (drained["drained_until"], drained["paused_before"])
+    query = f"select * from autopost.switch_auth({who}, 'c1', 'new', 'group', %s, %s)"
+    assert [row["outcome"] for row in await call(pool, query, moments)] == ["rotated"]
+
+
+async def sign_in_and_configure(pool: Pool) -> None:
+    await call(pool, "insert into core.operators (login, password_hash) values ('anna', 'x')")
+    await call(
+        pool,
+        """select core.grant_role('w', 'me', 'anna', 'viewer'), core.take_role('w', 'me', 'anna', 'viewer'),
+                  core.set_password('me', 'anna', 'y'), core.set_operator_enabled('me', 'anna', false),
+                  core.try_gates('{a}', '{1}', '{1 hour}'), core.pass_gates('{a,b}'), core.prune_sign_ins()""",
+    )
+    await call(
+        pool,
+        """insert into autopost.channels (workspace_id, channel_id, platform, target_id, auth_ref, rate_group)
+           values ('w', 'unused', 'telegram', '@unused', 'unused', 'unused')""",
+    )
+    await call(
+        pool,
+        """insert into core.credential_bindings (workspace_id, platform, auth_ref, secret) values ('w', 'telegram', 'unused', 'x')""",
+    )
+    await call(
+        pool,
+        """select autopost.remove_channel('w', 'me', 'unused'), autopost.remove_credential('w', 'me', 'telegram', 'unused', false)""",
+    )
+    await call(pool, "select * from autopost.take_call('w', 'key', '1 minute')")
+    await call(pool, "select autopost.put_call('w', 'key', now(), '{}')")
+
+
+async def watch_over_it(pool: Pool) -> None:
+    await call(
+        pool,
+        "insert into ops.webhooks (workspace_id, webhook_id, url, events) values ('w', 'h', 'http://h', '{channel.disabled}')",
+    )
+    await call(
+        pool,
+        "insert into autopost.events (workspace_id, id, channel_id, action) values ('w', gen_random_uuid(), 'c1', 'channel_disabled')",
+    )
+    await call(
+        pool,
+        """insert into ops.alert_targets (workspace_id, target_id, kind, address) values ('w', 't', 'email', 'a@e.org')""",
+    )
+    await call(
+        pool,
+        "select ops.put_webhook_secret('w', 'webhook:h', 'x'), ops.collect_failures('w'), ops.note_webhook('w', 'h', '{}'),"
+        " autopost.monitor_workspace('w'), autopost.monitor_service(), autopost.health_snapshot('w'),"
+        " ops.put_alert('w', 'disk', '', 'warning', 'a', null)",
+    )
+    await call(
+        pool,
+        "select ops.take_notices('w', 't'), ops.ack_alerts('w', 'me', 'disk'), ops.clear_alert('w', 'disk', ''),"
+        " ops.silence_alert('w', 'me', 'disk', '', now() + interval '1 hour', 'why')",
+    )
+    await call(pool, "select ops.settle_notices('w', 't', 1, '[]')")
 
 
 async def push(pool: Pool, payload: dict[str, Any]) -> list[DictRow]:

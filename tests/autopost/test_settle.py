@@ -115,7 +115,7 @@ async def test_an_error_is_cut_to_what_an_audit_needs(workspace: Autopost) -> No
     row = await begun(workspace)
     await workspace.retry(row["delivery_id"], {
         "scope": "galaxy", "code": "c" * 200, "message": "m" * 2000, "retry_after_ms": "soon",
-        "raw": {"token": "t" * 5000}, "stack": "s" * 5000,
+        "raw": {"answer": "t" * 5000}, "stack": "s" * 5000,
     }, row["lease"])  # fmt: skip
     error = (await workspace.events("retry_scheduled"))[0]["error"]
     assert error.keys() == {"category", "scope", "code", "message", "raw"}

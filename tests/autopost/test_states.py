@@ -88,6 +88,27 @@ async def test_exactly_the_documented_moves_can_be_made(one: Autopost, source: s
     assert made == {(s, t) for s, t in documented() if s == source}
 
 
+async def test_what_events_tell_are_moves_of_the_table_and_all_of_them(one: Autopost) -> None:
+    """The table that the live proof replays events by. A claim leaves no event: it is a way, and no stop."""
+    free, at_once, late = [
+        {tuple(move.split(">")) for move in await one.value(f"select autopost.{name}()")}
+        for name in ("free_moves", "moves_at_once", "late_moves")
+    ]
+    made = free | at_once | late
+    assert made == documented()
+    by_way = made | {
+        (a, c) for (a, b), (claimed, c) in product(made, made) if b == claimed == "claimed" and a in ("queued", "retry")
+    }
+    told = {
+        (source, row["to_status"])
+        for row in await one.sql("select * from autopost.told_moves()") if row["action"] != "confirmed"
+        for source in row["from_statuses"]
+    }  # fmt: skip
+    assert {(source, target) for source, target in told - by_way if source != target} == set()
+    silent = {(source, target) for source, target in made if "claimed" not in (source, target)} - told
+    assert silent == set(), "an event tells of each"
+
+
 async def test_every_other_move_is_a_named_error(one: Autopost) -> None:
     refused = set(product(STATES, STATES)) - documented() - {(state, state) for state in STATES}
     assert {await move(one, source, target) for source, target in refused} == {"VM001"}

@@ -348,7 +348,7 @@ async def test_a_channel_that_was_refused_says_what_the_platform_said(workspace:
     await workspace.push("second")
     for gate_, detail in (
         ("paused", "channel c1 is paused: bot was kicked"),
-        ("disabled", "channel c1 is disabled: bot was kicked; enabled: true in its declaration brings it back"),
+        ("disabled", "channel c1 is disabled: bot was kicked"),
     ):
         (row,) = await workspace.take()
         await fails(workspace, row, FORBIDDEN)
@@ -378,3 +378,90 @@ async def test_a_pause_that_the_platform_did_not_cause_does_not_quote_it(workspa
         workspace.workspace, uuid4(), workspace.now, Jsonb({"operator": "ana", "reason": "moving house"}),
     )  # fmt: skip
     assert (await why(workspace, delivery_id))["detail"] == "channel c1 is paused: moving house, by ana"
+
+
+async def test_what_has_ended_says_why_by_whom_and_what_brings_it_back(workspace: Autopost) -> None:
+    await workspace.policy(max_attempts=1)
+    await workspace.channel(max_parallel=9)
+    await workspace.channel("c2", on_unknown="hold")
+    for text in "abcd":
+        await workspace.push({"text": text, "channels": ["c1"]})
+        workspace.wait(seconds=1)
+    one, two, three, _ = await workspace.take()
+    await workspace.fail(one["delivery_id"], {"code": "400", "message": "bad markup", "scope": "delivery"}, 1)
+    await workspace.fail(two["delivery_id"], {"code": "401", "message": "no such bot", "scope": "platform"}, 1)
+    await workspace.retry(three["delivery_id"], {"code": "500", "message": "gone"}, 1)
+    answers = [await why(workspace, row["delivery_id"]) for row in (one, two, three)]
+    assert [(a["gate"], a["detail"], a["remedy"]) for a in answers] == [
+        ("failed_permanent", "bad markup", f"vestnik requeue {one['delivery_id']}"),
+        ("failed_permanent", "no such bot", "put right what the platform refused, then push the post again"),
+        ("dead", "given up after 1 attempts: gone", f"vestnik requeue {three['delivery_id']}"),
+    ]
+    await workspace.push({"text": "d", "channels": ["c1"]})
+    (twin,) = await workspace.deliveries("deduped")
+    answer = await why(workspace, twin["delivery_id"])
+    assert (answer["detail"], answer["remedy"]) == (
+        "the same content was on its way into this channel", "push it again once the dedup window of the channel is over",
+    )  # fmt: skip
+
+
+async def test_a_withdrawn_delivery_names_who_withdrew_it(workspace: Autopost) -> None:
+    await queued(workspace)
+    (row,) = await workspace.deliveries()
+    await workspace.sql(
+        "select autopost.cancel_deliveries(%s, 'anna', 'wrong price', null, %s)",
+        workspace.workspace, [row["delivery_id"]],
+    )  # fmt: skip
+    answer = await why(workspace)
+    assert (answer["status"], answer["gate"], answer["detail"]) == (
+        "failed_permanent", "cancelled", "cancelled: wrong price, by anna",
+    )  # fmt: skip
+    assert answer["remedy"] == f"vestnik requeue {row['delivery_id']}"
+
+
+async def test_a_confirmed_delivery_names_who_confirmed_it(workspace: Autopost) -> None:
+    await queued(workspace, on_unknown="hold")
+    (row,) = await workspace.take()
+    workspace.wait(seconds=301)
+    await workspace.sweep()
+    delivery = row["delivery_id"]
+    assert (await why(workspace, delivery))["remedy"] == (
+        f"vestnik unknown confirm {delivery}, or vestnik unknown resend {delivery}"
+    )
+    await workspace.sql(
+        "select autopost.confirm_delivery(%s, 'anna', 'I saw it', %s, p_now => %s)",
+        workspace.workspace, delivery, workspace.now,
+    )  # fmt: skip
+    answer = await why(workspace, delivery)
+    assert answer["detail"].endswith("; anna confirmed it: I saw it")
+    assert answer["remedy"] is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "event", "remedy"),
+    [
+        ({"enabled": False}, None, "vestnik resume {w} c1"),
+        ({"enabled": False}, {"rate_group": "bot", "operator": "ana"}, "vestnik enable-group {w} bot"),
+        ({"enabled": False}, {"rate_group": "another"}, "vestnik resume {w} c1"),
+        ({"paused_until": datetime(2028, 1, 1, tzinfo=UTC)}, None, "vestnik resume {w} c1"),
+        ({"cooldown_until": datetime(2028, 1, 1, tzinfo=UTC)}, None, None),
+    ],
+)
+async def test_a_gate_that_a_person_opens_names_the_command(
+    workspace: Autopost, columns: dict[str, Any], event: dict[str, str] | None, remedy: str | None
+) -> None:
+    await queued(workspace)
+    await set_channel(workspace, **columns)
+    if event:
+        await workspace.sql(
+            "insert into autopost.events (workspace_id, id, channel_id, ts, action, meta)"
+            " values (%s, %s, 'c1', %s, 'channel_disabled', %s)",
+            workspace.workspace, uuid4(), workspace.now, Jsonb(event),
+        )  # fmt: skip
+    assert (await why(workspace))["remedy"] == (remedy and remedy.format(w=workspace.workspace))
+
+
+async def test_a_command_is_one_that_a_shell_reads(workspace: Autopost) -> None:
+    told = "select autopost.shell_word(%s)"
+    assert await workspace.value(told, "@my-channel_1") == "@my-channel_1"
+    assert await workspace.value(told, "it's $HOME") == "'it'\\''s $HOME'"

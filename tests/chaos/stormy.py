@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +20,14 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from vestnik.sandbox.server import Sandbox
+from vestnik.app import prepare
+from vestnik.db.pool import make_pool
+from vestnik.ops.secrets.box import SecretBox
+from vestnik.ops.secrets.credentials import Credentials
+from vestnik.sandbox.server import Sandbox, serve
+from vestnik.sandbox.state import State
 
+CHANNELS = 12
 CONCURRENCY = 12
 
 
@@ -134,3 +141,31 @@ class Storm:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             await asyncio.to_thread(process.wait)
+
+
+@asynccontextmanager
+async def stormy_on(server: Server, folder: Path) -> AsyncIterator[Storm]:
+    """Twelve Telegram channels without a rate; a lost send comes back after two seconds."""
+    await prepare(server.url)
+    state = State(lenient=True, ring=2000)
+    limits = state.platforms["telegram"].limits
+    limits.chat_rps = limits.token_rps = None
+    async with serve(state=state) as sandbox:
+        storm = Storm(server, sandbox, folder, CHANNELS)
+        await storm.sql("insert into core.workspaces (workspace_id, name) values ('w', 'W')")
+        await storm.sql(
+            "insert into autopost.policies (workspace_id, sending_lease, expired_send_backoff, max_attempts)"
+            " values ('w', '2 seconds', '100 milliseconds', 50)"
+        )
+        await storm.sql(
+            "insert into autopost.channels (workspace_id, channel_id, platform, target_id, auth_ref, rate_group, rate_rps,"
+            " max_parallel) select 'w', 'c' || n, 'telegram', '-' || n, 'bot', 'bot', null, 2 from generate_series(1, %s) n",
+            CHANNELS,
+        )
+        async with make_pool(server.url, max_size=1) as pool, pool.connection() as connection:
+            credentials = Credentials(pool, SecretBox.open(folder, None))
+            await credentials.store(connection, "w", "telegram", "bot", "1:TOKEN")
+        try:
+            yield storm
+        finally:
+            await storm.end()

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from pusher import Pusher
 from standing_pair import Pair
-from stormy import Storm
+from stormy import Storm, stormy_on
 
-from conftest import stormy_on
 from vestnik.autopost.verbs import create_endpoint
 from vestnik.db.pool import make_pool
 

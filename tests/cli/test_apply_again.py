@@ -8,6 +8,8 @@ import psycopg
 import pytest
 from cli_rig import Cli
 
+from vestnik.cli.operator import operator_name
+
 SHOP = """
 workspaces:
   - id: shop
@@ -51,7 +53,7 @@ def test_a_new_token_lifts_the_pause_of_its_channels_and_says_so(cli: Cli) -> No
     assert "shop/other" not in said
     assert held_back(cli) == ["other"]
     events = "select channel_id, meta ->> 'operator' from autopost.events where action = 'channel_enabled'"
-    assert stored(cli, events) == [("news", "apply")]
+    assert stored(cli, events) == [("news", operator_name(None))]
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,10 @@ def test_the_first_day(cli: Cli) -> None:
     happened = json.loads(cli.ok("events", "shop", "--json"))
     assert {event["action"] for event in happened} == {"enqueue"}
     assert "enqueue" in cli.ok("events", "shop")
-    assert "nothing is in its way" in cli.ok("why", happened[0]["delivery_id"])
-    assert json.loads(cli.ok("why", happened[0]["delivery_id"], "--json"))["gate"] == "none"
+    assert "nothing is in its way" in cli.ok("why", happened[-1]["delivery_id"])
+    assert json.loads(cli.ok("why", happened[-1]["delivery_id"], "--json"))["gate"] == "none"
+    asked = cli.refused("why", done["message_id"])
+    assert f"{happened[-1]['delivery_id']} ({happened[-1]['channel_id']})" in asked
 
 
 def test_a_changed_declaration_shows_what_changes(cli: Cli) -> None:

@@ -110,6 +110,15 @@ def test_schedules_show_when_they_come_next(cli: Cli, desk: Any) -> None:
     assert "2099-01-01 03:00:00" in seen
 
 
+def test_what_the_service_has_done_is_told_to_who_asks(cli: Cli, desk: Any) -> None:
+    job_id = enqueue(desk, "*", "media.arrivals")
+    assert job_id in cli.ok("jobs", "list")
+    desk.execute("update ops.jobs set status = 'done', finished_at = now()")
+    assert "There is no such job." in cli.ok("jobs", "list")
+    for asked in (["-w", "*"], ["--kind", "media.arrivals"], ["--status", "done"]):
+        assert job_id in cli.ok("jobs", "list", *asked)
+
+
 def test_what_comes_by_the_clock_can_be_had_now(cli: Cli, desk: Any) -> None:
     desk.execute(
         "select ops.put_schedule('shop', 'nightly', %s, '2099-01-01T03:00Z')",

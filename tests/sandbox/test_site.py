@@ -149,7 +149,7 @@ async def test_redirects_to_another_place_and_in_a_circle(client: Any) -> None:
         ("max", {"kind": "endless"}, "endless is only for site"),
         ("telegram", {"kind": "not_ready"}, "not_ready is only for max"),
         ("telegram", {"kind": "500", "method": "messages"}, "method is one of getMe"),
-        ("max", {"kind": "500", "method": "sendMessage"}, "method is one of me, chats, messages, uploads, upload_host"),
+        ("max", {"kind": "500", "method": "sendMessage"}, "method is one of me, chats, subscriptions, messages"),
     ],
 )
 async def test_a_fault_in_a_place_that_cannot_have_it(client: Any, where: str, fault: object, said: str) -> None:

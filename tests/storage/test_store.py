@@ -182,6 +182,16 @@ async def test_a_missing_folder_is_not_a_missing_object(tmp_path: Path) -> None:
         assert not caught.value.permanent
 
 
+async def test_a_missing_folder_is_not_made_anew(tmp_path: Path) -> None:
+    """It would hide the disk that comes back, and what it held with it."""
+    store = open_store((tmp_path / "objects").as_uri())
+    (tmp_path / "objects").rename(tmp_path / "unplugged")
+    with pytest.raises(StorageError, match="is gone"):
+        await store.put("a", stream(b"x"))
+    (tmp_path / "unplugged").rename(tmp_path / "objects")
+    await store.put("a", stream(b"x"))
+
+
 async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     store = open_store(tmp_path.as_uri())
     (tmp_path / "a").write_bytes(b"a file where a folder should be")

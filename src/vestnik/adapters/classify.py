@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vestnik.adapters.contract import Category, Scope, SendError
+from vestnik.redaction import redact
 
 LONGEST_WAIT = 7 * 24 * 3600.0  # no platform means more than this; a nonsense number must not park a channel
 TEXT_LIMIT = 500
@@ -165,7 +166,8 @@ def classify(refusal: Refusal) -> SendError:
 
 def unanswered(platform: str, code: str, *, sent: bool, detail: str, status: int | None = None) -> SendError:
     """No answer that can be read. Once a request is on the wire the platform may have acted on it."""
-    raw: dict[str, Any] = {"outcome": "unknown" if sent else "not_sent", "detail": detail[:TEXT_LIMIT]}
+    detail = redact(detail)[:TEXT_LIMIT]
+    raw: dict[str, Any] = {"outcome": "unknown" if sent else "not_sent", "detail": detail}
     if status is not None:
         raw["status"] = status
     what = "no usable answer, the message may have arrived" if sent else "the platform was not reached"
@@ -173,7 +175,7 @@ def unanswered(platform: str, code: str, *, sent: bool, detail: str, status: int
         category="TRANSIENT",
         scope="platform",
         code=code,
-        message=f"{platform}: {what}: {detail[:TEXT_LIMIT]}",
+        message=f"{platform}: {what}: {detail}",
         raw=raw,
     )
 
@@ -234,7 +236,7 @@ def _error(
     wait: float | None = None,
     scope_named: bool = False,
 ) -> SendError:
-    text = refusal.text.strip()[:TEXT_LIMIT]
+    text = redact(refusal.text.strip())[:TEXT_LIMIT]  # before the cut: half a token is still half a token
     wait = refusal.retry_after if wait is None else wait
     raw: dict[str, Any] = {"status": refusal.status, "description": text, **refusal.extra}
     if refusal.code:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from vestnik.errors import VestnikError
 
@@ -203,6 +203,47 @@ class Adapter(Protocol):
     ) -> Sent: ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom a credential belongs to; ``clock`` is what the platform's own clock said, in Unix seconds."""
+
+    account_id: str
+    name: str
+    clock: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """``role`` is the platform's word for what the account is there; ``lacks`` names what keeps it from posting."""
+
+    may_post: bool
+    role: str
+    lacks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """An address that a platform sends its updates to, and what it says of it."""
+
+    url: str
+    pending: int | None = None
+    error: str | None = None
+    error_at: float | None = None  # Unix seconds
+
+
+@runtime_checkable
+class Examinable(Protocol):
+    """What an adapter may be able to beyond sending: to tell how it stands with a credential. Nothing is changed by asking.
+    Each raises SendError, or NotFound where there is no credential. Of ``channel`` the first and the last need no more than
+    the workspace and the ``auth_ref``."""
+
+    async def who_am_i(self, channel: Channel) -> Identity: ...
+
+    async def rights(self, channel: Channel) -> Rights: ...
+
+    async def webhooks(self, channel: Channel) -> Sequence[Webhook]: ...
 
 
 ResolveSecret = Callable[[str, str, str], Awaitable[str]]

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
+from vestnik.adapters import exchange
 from vestnik.adapters.classify import unanswered
 from vestnik.adapters.contract import AdapterContext, Channel, SendError
 from vestnik.adapters.multipart import File, Form
@@ -39,6 +40,7 @@ class Answer:
     data: Mapping[str, Any] | None
     text: str
     retry_after: float | None
+    date: str | None = None  # the header: what the platform's clock says
 
 
 class PlatformHttp:
@@ -87,6 +89,9 @@ class PlatformHttp:
                 raw={"outcome": "not_sent"},
             ) from e
 
+    async def get(self, path: str, *, secret: str, headers: Mapping[str, str] | None = None) -> Answer:
+        return await self._request("GET", path, secret, headers=headers)
+
     async def post(
         self,
         path: str,
@@ -96,15 +101,14 @@ class PlatformHttp:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
+        return await self._request("POST", path, secret, json=json, params=params, headers=headers)
+
+    async def _request(self, method: str, path: str, secret: str, **how: Any) -> Answer:
         # Raised outside the except blocks: a chained exception would carry the address into a traceback.
+        exchange.asked(method, path, secret, {"json": how.get("json"), "params": how.get("params")})
         try:
-            async with self._open().post(
-                URL(self._base + path, encoded=True),
-                json=json,
-                params=params,
-                headers=headers,
-                allow_redirects=False,
-            ) as response:
+            address = URL(self._base + path, encoded=True)
+            async with self._open().request(method, address, allow_redirects=False, **how) as response:
                 return await _read(response, secret)
         except (aiohttp.ClientError, OSError) as e:  # TimeoutError is an OSError
             failure = self._failure(e)
@@ -115,6 +119,7 @@ class PlatformHttp:
 
     async def upload(self, target: str, form: Form, *, secret: str) -> Answer:
         """``target`` is a path of the platform, or an address elsewhere that the platform named."""
+        exchange.asked("POST", target, secret, {"form": form.told()})
         try:
             async with self._open().post(
                 self._address(target),
@@ -219,6 +224,7 @@ async def _read(response: aiohttp.ClientResponse, secret: str) -> Answer:
         if response.status < 400:
             raise
         body = b""  # the status alone says that it was refused
+    exchange.answered(response.status, response.headers, body)
     text = body.decode("utf-8", "replace")
     data: Any = None
     try:
@@ -231,6 +237,7 @@ async def _read(response: aiohttp.ClientResponse, secret: str) -> Answer:
         data=data if isinstance(data, dict) else None,
         text=_clean(text[:2000], secret),
         retry_after=_seconds(response.headers.get("Retry-After")),
+        date=response.headers.get("Date"),
     )
 
 
@@ -255,6 +262,14 @@ def _seconds(header: str | None) -> float | None:
         return float(header)
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def moment(header: str | None) -> float | None:
+    """A Date header in Unix seconds."""
+    try:
+        return parsedate_to_datetime(header).timestamp() if header else None
     except (ValueError, OverflowError, OSError):
         return None
 

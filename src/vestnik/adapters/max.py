@@ -11,10 +11,22 @@ import re
 from collections.abc import Mapping, Sequence
 
 from vestnik.adapters.classify import refused
-from vestnik.adapters.contract import AdapterContext, Call, Channel, MediaItem, Resolved, SendMeta, Sent
-from vestnik.adapters.http import PlatformHttp
-from vestnik.adapters.max_answers import made
-from vestnik.adapters.max_plan import PLATFORM, as_sent, payload, plan
+from vestnik.adapters.contract import (
+    AdapterContext,
+    Call,
+    Channel,
+    Identity,
+    MediaItem,
+    Resolved,
+    Rights,
+    SendMeta,
+    Sent,
+    Webhook,
+)
+from vestnik.adapters.http import Answer, PlatformHttp
+from vestnik.adapters.max_account import identity, rights, webhooks
+from vestnik.adapters.max_answers import checked, made
+from vestnik.adapters.max_plan import PLATFORM, as_sent, chat_of, payload, plan
 from vestnik.adapters.max_upload import upload
 from vestnik.adapters.resolving import learn, with_media
 from vestnik.adapters.series import Made, make
@@ -49,8 +61,26 @@ class MaxAdapter:
             raise refused(PLATFORM, "delivery", "validation_failed", "there are no media in the post")
         return await self._send(channel, media, text, meta)
 
+    async def who_am_i(self, channel: Channel) -> Identity:
+        return identity(await self._ask(channel, "/me"))
+
+    async def rights(self, channel: Channel) -> Rights:
+        address = f"/chats/{chat_of(channel)}"
+        chat = checked(await self._ask(channel, address))
+        if chat.get("type") == "dialog":
+            return Rights(True, "dialog")
+        return rights(chat.get("type"), checked(await self._ask(channel, f"{address}/members/me")))
+
+    async def webhooks(self, channel: Channel) -> Sequence[Webhook]:
+        return webhooks(checked(await self._ask(channel, "/subscriptions")))
+
     async def close(self) -> None:
         await self._http.close()
+
+    async def _ask(self, channel: Channel, path: str) -> Answer:
+        """A question that changes nothing."""
+        token = await self._http.token(channel, TOKEN)
+        return await self._http.get(path, secret=token, headers={"Authorization": token})
 
     async def _send(self, channel: Channel, media: Sequence[MediaItem], text: str | None, meta: SendMeta) -> Sent:
         calls = plan(channel, media, text, meta)

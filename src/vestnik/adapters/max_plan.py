@@ -142,10 +142,14 @@ def _as_sent(item: MediaItem, place: int, own: Mapping[str, int]) -> MediaItem:
     return item
 
 
-def _params(channel: Channel, meta: SendMeta) -> dict[str, str]:
+def chat_of(channel: Channel) -> str:
     if not re.fullmatch(r"-?\d{1,18}", channel.target_id):
         raise refused(PLATFORM, "channel", "bad_target", f"a chat is a number, not {channel.target_id!r}")
-    return {"chat_id": channel.target_id, "disable_link_preview": "true" if meta.disable_preview else "false"}
+    return channel.target_id
+
+
+def _params(channel: Channel, meta: SendMeta) -> dict[str, str]:
+    return {"chat_id": chat_of(channel), "disable_link_preview": "true" if meta.disable_preview else "false"}
 
 
 def _keyboard(meta: SendMeta) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
@@ -52,11 +53,19 @@ class Form(Payload):
         self._boundary = secrets.token_hex(16)
         super().__init__(None, content_type=f"multipart/form-data; boundary={self._boundary}")
         self._files = [(self._head(file), file) for file in files]
+        self._fields = fields
         self._preface = b"".join(self._field(name, value) for name, value in fields.items())
         self._end = f"--{self._boundary}--\r\n".encode()
         self._silence = silence
         self.finished = False
         self.failure: SendError | None = None  # why it could not be read to its end
+
+    def told(self) -> dict[str, Any]:
+        """What is in it, but for the bytes of the files."""
+        files = [
+            {"field": f.field, "name": f.name, "content_type": f.content_type, "size": f.size} for _, f in self._files
+        ]
+        return {"fields": dict(self._fields), "files": files}
 
     @property
     def size(self) -> int | None:

@@ -14,13 +14,25 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vestnik.adapters.classify import Refusal, bad_answer, classify, refused
-from vestnik.adapters.contract import AdapterContext, Call, Channel, MediaItem, Resolved, SendMeta, Sent
+from vestnik.adapters.classify import bad_answer, classify, refused
+from vestnik.adapters.contract import (
+    AdapterContext,
+    Call,
+    Channel,
+    Identity,
+    MediaItem,
+    Resolved,
+    Rights,
+    SendMeta,
+    Sent,
+    Webhook,
+)
 from vestnik.adapters.http import Answer, PlatformHttp, part, scalars
 from vestnik.adapters.multipart import file_of
 from vestnik.adapters.resolving import learn, with_media
 from vestnik.adapters.series import Made, make
-from vestnik.adapters.telegram_plan import METHODS, PLATFORM, as_sent, plan, reference
+from vestnik.adapters.telegram_account import identity, refusal, result, rights, webhooks
+from vestnik.adapters.telegram_plan import METHODS, PLATFORM, as_sent, chat_of, plan, reference
 
 TOKEN = re.compile(r"[A-Za-z0-9:_-]{1,256}")  # it becomes a part of the path
 ATTACHED = "attach://"
@@ -52,8 +64,27 @@ class TelegramAdapter:
             raise refused(PLATFORM, "delivery", "validation_failed", "there are no media in the post")
         return await self._send(channel, media, text, meta)
 
+    async def who_am_i(self, channel: Channel) -> Identity:
+        return identity(await self._ask(channel, "getMe"))
+
+    async def rights(self, channel: Channel) -> Rights:
+        chat = {"chat_id": chat_of(channel)}
+        kind = result(await self._ask(channel, "getChat", chat)).get("type")
+        if kind == "private":
+            return rights(kind, {"status": "member"})
+        me = (await self.who_am_i(channel)).account_id
+        return rights(kind, result(await self._ask(channel, "getChatMember", {**chat, "user_id": int(me)})))
+
+    async def webhooks(self, channel: Channel) -> Sequence[Webhook]:
+        return webhooks(result(await self._ask(channel, "getWebhookInfo")))
+
     async def close(self) -> None:
         await self._http.close()
+
+    async def _ask(self, channel: Channel, method: str, body: Mapping[str, Any] | None = None) -> Answer:
+        """A question that changes nothing."""
+        token = await self._http.token(channel, TOKEN)
+        return await self._http.post(f"/bot{token}/{method}", secret=token, json=body or {})
 
     async def _send(self, channel: Channel, media: Sequence[MediaItem], text: str | None, meta: SendMeta) -> Sent:
         calls = plan(channel, media, text, meta)
@@ -148,7 +179,7 @@ def _messages(answer: Answer) -> list[Mapping[str, Any]]:
     """One, or those of an album in order."""
     data = answer.data or {}
     if answer.status != 200 or data.get("ok") is False:
-        raise classify(_refusal(answer, data))
+        raise classify(refusal(answer))
     result = data.get("result")
     messages: list[Mapping[str, Any]] = [
         each for each in (result if isinstance(result, list) else [result]) if isinstance(each, dict)
@@ -167,16 +198,3 @@ def _made(messages: Sequence[Mapping[str, Any]]) -> Made:
         media_group_id=first.get("media_group_id"),
     )
     return Made([str(each["message_id"]) for each in messages], raw)
-
-
-def _refusal(answer: Answer, data: Mapping[str, Any]) -> Refusal:
-    parameters = part(data, "parameters")
-    wait, moved = parameters.get("retry_after"), parameters.get("migrate_to_chat_id")
-    number, text = data.get("error_code"), data.get("description")
-    return Refusal(
-        platform=PLATFORM,
-        status=number if answer.status == 200 and type(number) is int else answer.status,
-        text=text if isinstance(text, str) else answer.text,
-        retry_after=float(wait) if isinstance(wait, int | float) else answer.retry_after,
-        extra=scalars(migrate_to_chat_id=moved),
-    )

@@ -163,9 +163,13 @@ def _no_photo(item: MediaItem, most: int) -> str | None:
     return None
 
 
-def _target(channel: Channel) -> dict[str, Any]:
+def chat_of(channel: Channel) -> int | str:
     name = channel.target_id
-    target: dict[str, Any] = {"chat_id": int(name) if re.fullmatch(r"-?\d{1,18}", name) else name}
+    return int(name) if re.fullmatch(r"-?\d{1,18}", name) else name
+
+
+def _target(channel: Channel) -> dict[str, Any]:
+    target: dict[str, Any] = {"chat_id": chat_of(channel)}
     if (thread := channel.settings.get("message_thread_id")) is not None:
         target["message_thread_id"] = _thread(thread)
     return target

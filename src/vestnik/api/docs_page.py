@@ -11,6 +11,11 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 _REFERENCE = "#/components/schemas/"
+_AUTHORIZATION = {
+    "apiKey": "Bearer $KEY, an API key of the workspace, or the token of a session",
+    "operator": "Basic, the login and the password of an operator",
+    "endpointSecret": "Bearer $SECRET, the secret of the endpoint",
+}
 
 
 def docs_page(api: Schema) -> str:
@@ -29,8 +34,7 @@ def docs_page(api: Schema) -> str:
 def _operation(verb: str, path: str, operation: Schema, schemas: Schema) -> str:
     parts = [f"<p>{escape(operation['description'])}</p>"] if "description" in operation else []
     for scheme in (name for each in operation.get("security", ()) for name in each):
-        token = "$KEY, an API key of the workspace" if scheme == "apiKey" else "$SECRET, the secret of the endpoint"
-        parts.append(f"<p class='soft'>Authorization: Bearer {token}</p>")
+        parts.append(f"<p class='soft'>Authorization: {_AUTHORIZATION[scheme]}</p>")
     if parameters := operation.get("parameters"):
         rows = (_row(each["name"], each["schema"], each.get("description"), each["required"]) for each in parameters)
         parts.append(f"<h3>Parameters</h3>{_table(rows)}")
@@ -54,7 +58,7 @@ def _body(kind: str, schema: Schema, schemas: Schema) -> str:
 
 
 def _answered(answer: Schema) -> str:
-    return ", ".join(_type(content["schema"]) for content in answer.get("content", {}).values())
+    return ", ".join(_type(content.get("schema", {})) for content in answer.get("content", {}).values())
 
 
 def _schema(name: str, schema: Schema) -> str:

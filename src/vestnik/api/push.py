@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,13 @@ from starlette.requests import ClientDisconnect
 from vestnik.api.form import is_form, parts
 from vestnik.api.payload_schema import PUSH_DOCUMENTATION
 from vestnik.api.problems import problem
+from vestnik.autopost import measured
 from vestnik.autopost.intake import Endpoint, Intake, TooFast, TooLarge, UnknownSecret
 from vestnik.autopost.media.blobs import BlobStore, FileTooLarge
 from vestnik.autopost.media.upload import UploadRefused, take
 from vestnik.db.pool import Pool
 from vestnik.errors import InvalidPayload, NotFound
-from vestnik.log import get_log
+from vestnik.log import about, get_log
 from vestnik.storage import StorageError
 
 log = get_log()
@@ -36,18 +38,35 @@ class Doorstep:
     media_max_bytes: int
 
 
+@dataclass(slots=True)
+class Taken:
+    """What is known of a request once it is answered."""
+
+    workspace_id: str = ""
+    done: dict[str, Any] | None = None
+
+
 def push_routes(doorstep: Doorstep) -> APIRouter:
     router, intake = APIRouter(), doorstep.intake
 
     @router.post("/v1/push", **PUSH_DOCUMENTATION)
     async def push(request: Request) -> Response:
+        began, taken = time.time_ns(), Taken()
+        answer = await answered(request, taken)
+        measured.pushed(taken.done, taken.workspace_id, answer.status_code, began)
+        return answer
+
+    async def answered(request: Request, taken: Taken) -> Response:
         secret = _secret(request)
         if secret is None:
             return _unauthorized("Send the endpoint's secret: Authorization: Bearer … or X-Vestnik-Secret: …")
         try:
             endpoint = await intake.endpoint(secret)
+            taken.workspace_id = endpoint.workspace_id
+            about(workspace_id=endpoint.workspace_id)
             takes = _form if is_form(request.headers.get("content-type", "")) else _json
-            return _answer(await takes(doorstep, endpoint, request))
+            taken.done = await takes(doorstep, endpoint, request)
+            return _answer(taken.done)
         except (UnknownSecret, NotFound):  # NotFound: it was shut after we last looked
             return _unauthorized("No enabled endpoint has this secret.")
         except TooLarge as e:

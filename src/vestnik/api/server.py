@@ -14,7 +14,7 @@ from vestnik.errors import ConfigError
 from vestnik.settings import Settings
 
 
-def listen(settings: Settings) -> list[socket.socket]:
+def listen(settings: Settings, what: str = "the API", setting: str = "VESTNIK_HTTP_PORT") -> list[socket.socket]:
     """On every address of the host. Before anything else begins: who cannot have it has not done any work yet."""
     host, port = settings.http_host, settings.http_port
     sockets: list[socket.socket] = []
@@ -29,8 +29,8 @@ def listen(settings: Settings) -> list[socket.socket]:
         for each in sockets:
             each.close()
         raise ConfigError(
-            f"the API cannot listen on {host}:{port}: {str(e.strerror).split(' (')[0]}",
-            hint="is another Vestnik running? Choose another VESTNIK_HTTP_PORT",
+            f"{what} cannot listen on {host}:{port}: {str(e.strerror).split(' (')[0]}",
+            hint=f"is another Vestnik running? Choose another {setting}",
         ) from None
     return sockets
 

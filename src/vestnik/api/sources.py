@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from vestnik.adapters.contract import Adapter
+from vestnik.api.payload_schema import Problem
 from vestnik.api.workspace import READ_ONLY, REFUSED, Changing, Database, Workspace
 from vestnik.autopost.sources import SourceFailed, verbs
 from vestnik.autopost.sources.pull import Puller
@@ -62,7 +63,9 @@ def source_routes(adapters: Mapping[str, Adapter], puller: Puller) -> APIRouter:
         return [Run(**row) for row in await verbs.list_runs(pool, workspace_id, source_id, limit=limit)]
 
     @router.post(
-        "/{source_id}/try", summary="What would the next run take, and where would it go?", responses=READ_ONLY
+        "/{source_id}/try",
+        summary="What would the next run take, and where would it go?",
+        responses=READ_ONLY | {424: {"model": Problem, "description": "The source could not be read, and why."}},
     )
     async def try_source(
         by: Changing,
@@ -75,13 +78,13 @@ def source_routes(adapters: Mapping[str, Adapter], puller: Puller) -> APIRouter:
                 puller, adapters, by.workspace_id, source_id, from_the_start=from_the_start, most=limit
             )
         except SourceFailed as e:
-            failure = HTTPException(502, f"The source could not be read: {e}.")
+            failure = HTTPException(424, f"The source could not be read: {e}.")
         raise failure
 
     @router.post(
         "/{source_id}/run", summary="Read it as soon as a runner is free", status_code=202, responses=READ_ONLY
     )
     async def run(pool: Database, by: Changing, source_id: SourceId) -> Asked:
-        return Asked(job_id=await verbs.run_soon(pool, by.workspace_id, source_id))
+        return Asked(job_id=await verbs.run_soon(pool, by.workspace_id, source_id, actor=by.name))
 
     return router

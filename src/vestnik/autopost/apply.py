@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg.types.json import Jsonb
 
+from vestnik.autopost.alerting import Made, apply_alerts, apply_webhooks
 from vestnik.autopost.declaration import Channel, Declaration, Source, Template, Workspace
 from vestnik.autopost.doubts import refuse_shared_destinations, slips
-from vestnik.autopost.rows import Change, Row, endpoint_row, make_true, rows_of, source_row
+from vestnik.autopost.rows import Change, Row, endpoint_row, make_true, note_changes, rows_of, source_row
 from vestnik.autopost.sources.schedule import schedule_source
 from vestnik.autopost.verbs import new_secret
 from vestnik.db.pool import Connection, Pool, retrying
 from vestnik.errors import ConfigError
+from vestnik.ops.jobs.verbs import SERVICE
 from vestnik.ops.secrets.credentials import Credentials
 
 _HOURS = {"window_mode", "posting_window", "timezone"}
@@ -26,6 +28,7 @@ _REMEDIES = {"auth_ref": "another auth_ref", "target_id": "another target", "ena
 class Applied:
     changes: list[Change] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)  # of the endpoints that were made, by their name
+    signatures: dict[str, str] = field(default_factory=dict)  # secrets of webhooks that were made, by what they are
     moved: dict[str, int] = field(default_factory=dict)  # waiting posts with another moment, by their channel
     resumed: dict[str, str] = field(default_factory=dict)  # why a channel is not held back any more
     warnings: list[str] = field(default_factory=list)
@@ -35,17 +38,27 @@ class _OnlyLooking(Exception):
     pass
 
 
-async def apply(pool: Pool, credentials: Credentials, declaration: Declaration, *, dry_run: bool = False) -> Applied:
+async def apply(
+    pool: Pool, credentials: Credentials, declaration: Declaration, *, dry_run: bool = False, actor: str = "apply"
+) -> Applied:
+    """Each change is on record, as ``actor``'s."""
     applied = Applied()
 
     async def work(connection: Connection) -> None:
         applied.changes.clear()
         applied.secrets.clear()
+        applied.signatures.clear()
         applied.moved.clear()
         applied.resumed.clear()
         applied.warnings.clear()
         for workspace in declaration.workspaces:
-            await _apply_workspace(connection, credentials, workspace, applied)
+            known = len(applied.changes)
+            await _apply_workspace(connection, credentials, workspace, applied, actor)
+            await note_changes(connection, workspace.id, actor, applied.changes[known:])
+        if "alerts" in declaration.model_fields_set:
+            known = len(applied.changes)
+            _note(applied, await apply_alerts(connection, credentials.box, SERVICE, declaration.alerts))
+            await note_changes(connection, SERVICE, actor, applied.changes[known:])
         if dry_run:
             raise _OnlyLooking
 
@@ -61,14 +74,14 @@ async def apply(pool: Pool, credentials: Credentials, declaration: Declaration, 
 
 
 async def _apply_workspace(
-    connection: Connection, credentials: Credentials, workspace: Workspace, applied: Applied
+    connection: Connection, credentials: Credentials, workspace: Workspace, applied: Applied, actor: str
 ) -> None:
     await refuse_shared_destinations(connection, workspace)
     made = [await _apply_row(connection, row, applied) for row in rows_of(workspace)]
     changes = [change for change in made if change]
     for channel in workspace.channels:
         await _refuse_bad_window(connection, workspace.id, channel)
-    await _follow_new_hours(connection, workspace, changes, applied)
+    await _follow_new_hours(connection, workspace, changes, applied, actor)
     for template in workspace.templates:
         await _apply_template(connection, workspace.id, template, applied)
     await _refuse_missing_templates(connection, workspace)
@@ -84,10 +97,19 @@ async def _apply_workspace(
         ):
             what = f"credential {workspace.id}/{credential.platform}/{credential.auth_ref}"
             applied.changes.append(Change(what, {}, {"token": "(secret)"}))
-            found = await connection.execute(_NEW_TOKEN, (workspace.id, credential.platform, credential.auth_ref))
+            names = (workspace.id, actor, credential.platform, credential.auth_ref)
+            found = await connection.execute(_NEW_TOKEN, names)
             applied.resumed.update({row["channel"]: "a new token" for row in await found.fetchall()})
-    await _resume_altered(connection, workspace, changes, applied)
+    await _resume_altered(connection, workspace, changes, applied, actor)
+    if "alerts" in workspace.model_fields_set:
+        _note(applied, await apply_alerts(connection, credentials.box, workspace.id, workspace.alerts))
+    _note(applied, await apply_webhooks(connection, credentials.box, workspace.id, workspace.webhooks))
     applied.warnings.extend(await slips(connection, workspace))
+
+
+def _note(applied: Applied, made: list[Made]) -> None:
+    applied.changes.extend(change for change, _ in made)
+    applied.signatures.update({change.what: secret for change, secret in made if secret})
 
 
 async def _apply_row(connection: Connection, row: Row, applied: Applied) -> Change | None:
@@ -112,38 +134,44 @@ async def _refuse_bad_window(connection: Connection, workspace_id: str, channel:
 
 
 async def _follow_new_hours(
-    connection: Connection, workspace: Workspace, changes: list[Change], applied: Applied
+    connection: Connection, workspace: Workspace, changes: list[Change], applied: Applied, actor: str
 ) -> None:
     """What waits in a channel whose hours are others now goes when these say."""
     changed = {change.what for change in changes if change.before and _HOURS & set(change.after)}
     for channel in sorted(workspace.channels, key=lambda channel: channel.id):
         if f"channel {workspace.id}/{channel.id}" in changed:
-            query = "select autopost.replan_channel(%s, %s, 'apply') as moved, pg_notify('vestnik_wake', %s)"
-            found = await connection.execute(query, (workspace.id, channel.id, workspace.id))
+            query = "select autopost.replan_channel(%s, %s, %s) as moved, pg_notify('vestnik_wake', %s)"
+            found = await connection.execute(query, (workspace.id, channel.id, actor, workspace.id))
             row = await found.fetchone()
             if row and row["moved"]:
                 applied.moved[f"{workspace.id}/{channel.id}"] = row["moved"]
 
 
 async def _resume_altered(
-    connection: Connection, workspace: Workspace, changes: list[Change], applied: Applied
+    connection: Connection, workspace: Workspace, changes: list[Change], applied: Applied, actor: str
 ) -> None:
     """A channel that was refused for what it is now without."""
     altered = {change.what: change.after for change in changes if change.before}
     for channel in sorted(workspace.channels, key=lambda channel: channel.id):
         after = altered.get(f"channel {workspace.id}/{channel.id}", {})
+        if "auth_ref" in after:
+            await connection.execute(_FOLLOW, (after["auth_ref"], workspace.id, channel.id))
         if reason := ", ".join(words for column, words in _REMEDIES.items() if column in after):
-            found = await connection.execute(_ALTERED, (workspace.id, reason, [channel.id]))
+            found = await connection.execute(_ALTERED, (workspace.id, actor, reason, [channel.id]))
             applied.resumed.update({row["channel"]: reason for row in await found.fetchall()})
 
 
 _NEW_TOKEN = """
 select w.id || '/' || f as channel
-from (values (%s)) w (id), autopost.forgive_credential(w.id, 'apply', %s, %s) f
+from (values (%s)) w (id), autopost.forgive_credential(w.id, %s, %s, %s) f
+"""
+# Where a rotation has left a row, that row is what counts.
+_FOLLOW = """
+update autopost.channel_auth set auth_ref = %s, rotated_at = now(), updated_at = now() where workspace_id = %s and channel_id = %s
 """
 _ALTERED = """
 select w.id || '/' || f as channel, pg_notify('vestnik_wake', w.id)
-from (values (%s)) w (id), autopost.forgive_channels(w.id, 'apply', %s, %s, now()) f
+from (values (%s)) w (id), autopost.forgive_channels(w.id, %s, %s, %s, now()) f
 """
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -22,16 +21,11 @@ from vestnik.adapters.registry import available
 from vestnik.autopost.faults import told
 from vestnik.autopost.sources import validate
 from vestnik.errors import ConfigError
+from vestnik.ops.alerts.declared import Alerts, NamedWebhook, ServiceAlerts
+from vestnik.ops.durations import Duration
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _YEAR = timedelta(days=365)
 _MOST = 2**31 - 1
-
-
-def _in_seconds(value: Any) -> Any:
-    """``15m`` as people write it; seconds, ``00:15:00`` and ``PT15M`` are pydantic's own."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", value) if isinstance(value, str) else None
-    return float(found[1]) * _UNITS[found[2]] if found else value
 
 
 def _installed(platform: str) -> str:
@@ -40,7 +34,6 @@ def _installed(platform: str) -> str:
     return platform
 
 
-Duration = Annotated[timedelta, BeforeValidator(_in_seconds)]
 Platform = Annotated[str, AfterValidator(_installed)]
 _TARGETS = {
     "telegram": (r"-?\d{1,18}|@\w+", "the number of a chat or the @name of a public channel"),
@@ -168,6 +161,41 @@ class Credential(_Declared):
         return self
 
 
+Keep = Annotated[Duration | None, Field(ge=timedelta(days=1), le=100 * _YEAR)]
+
+
+DELIVERIES_KEPT = timedelta(days=90)  # the service's own measure
+
+
+class Retention(_Declared):
+    """How long what is kept; null is the service's own measure again. See docs/howto/retention.md."""
+
+    events: Keep = None
+    deliveries: Keep = None
+    messages: Keep = None
+    ingest_runs: Keep = None
+    jobs: Keep = None
+    media: Keep = None
+    large_videos: Keep = None
+    payloads: Keep = Field(None, description="What platforms answered in full; not longer than the deliveries.")
+    raw_payloads: Literal["errors", "off"] | None = None
+    payloads_may_outlive_deliveries: bool | None = None
+    large_video_bytes: int | None = Field(
+        None, gt=0, le=2**63 - 1, description="From how many bytes on a video is large."
+    )
+    archive_events: bool | None = Field(None, description="Days of the log go into the object store before they go.")
+
+    @model_validator(mode="after")
+    def _payloads_go_first(self) -> Retention:
+        most = self.deliveries or DELIVERIES_KEPT
+        if self.payloads and self.payloads > most and not self.payloads_may_outlive_deliveries:
+            raise ValueError(
+                "payloads would be kept longer than the deliveries that they tell of;"
+                " write payloads_may_outlive_deliveries: true if that is meant"
+            )
+        return self
+
+
 class Policy(_Declared):
     """No bound is wider than the table's."""
 
@@ -234,16 +262,20 @@ class Workspace(_Declared):
     name: str | None = None
     status: Literal["active", "paused", "disabled"] = "active"
     policy: Policy = Policy()
+    retention: Retention = Retention()
     credentials: list[Credential] = []
     endpoints: list[Endpoint] = []
     limits: list[Limit] = []
     templates: list[Template] = []
     sources: list[Source] = []
     channels: list[Channel] = []
+    alerts: Alerts = Alerts()
+    webhooks: list[NamedWebhook] = []
 
 
 class Declaration(_Declared):
     workspaces: list[Workspace]
+    alerts: ServiceAlerts = Field(ServiceAlerts(), description="Of the service itself.")
 
 
 def read_declaration(document: Any) -> Declaration:

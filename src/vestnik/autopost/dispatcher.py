@@ -7,6 +7,7 @@ owns is time: sleep no longer than needed, wake when somebody enqueues, stop wit
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -14,7 +15,9 @@ from typing import Any
 from uuid import uuid4
 
 from vestnik.adapters.contract import Adapter
+from vestnik.autopost import measured
 from vestnik.autopost.housekeeping import keep_sweeping
+from vestnik.autopost.payloads.keeper import Keeper
 from vestnik.autopost.pulse import LEASE_SHARE
 from vestnik.autopost.sender import Result, released, send
 from vestnik.autopost.settler import Settler
@@ -42,9 +45,11 @@ class Dispatcher:
         poll: float = 0.5,
         deadline: float = 60.0,
         grace: float = 20.0,
+        keeper: Keeper | None = None,
     ) -> None:
         self._url, self._pool, self._adapters = url, pool, adapters
         self._concurrency, self._poll, self._deadline, self._grace = concurrency, poll, deadline, grace
+        self._keeper = keeper
         self.token = str(uuid4())
         self._free = concurrency
         self._sends: dict[asyncio.Task[Result], tuple[str, Mapping[str, Any]]] = {}
@@ -58,7 +63,7 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Until ``stop``; raises when a part of it fails, for then nothing may go on as if all were well."""
-        log.info("dispatcher.started", token=self.token, concurrency=self._concurrency)
+        log.info("dispatcher.started", dispatcher=self.token, concurrency=self._concurrency)
         settling = asyncio.create_task(self._settler.run())
         parts = [asyncio.create_task(part) for part in (self._rounds.run(), self._listen(), keep_sweeping(self._pool))]
         try:
@@ -71,7 +76,7 @@ class Dispatcher:
             await asyncio.wait(parts)
             await self._end_sends()
             await self._settler.end(settling, self._grace)
-            log.info("dispatcher.stopped", token=self.token)
+            log.info("dispatcher.stopped", dispatcher=self.token)
 
     @property
     def free(self) -> int:
@@ -85,10 +90,12 @@ class Dispatcher:
         return [row["w"] for row in found]
 
     async def begin(self, workspace_id: str, limit: int) -> int:
+        asked = time.time_ns()
         rows = await call(self._pool, _CLAIM, (*[workspace_id] * 4, self.token, limit))
+        measured.claimed(workspace_id, rows, asked)
         for row in rows:
             deadline = min(self._deadline, LEASE_SHARE * row["lease_seconds"])
-            task = asyncio.create_task(send(self._pool, workspace_id, row, self._adapters, deadline))
+            task = asyncio.create_task(send(self._pool, workspace_id, row, self._adapters, deadline, self._keeper))
             self._sends[task] = (workspace_id, row)
             task.add_done_callback(self._done)
         self._free -= len(rows)

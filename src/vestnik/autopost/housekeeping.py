@@ -1,4 +1,4 @@
-"""What is done aside: expired leases come back, old receipts go, the days of the event log are made ahead."""
+"""What is done aside: expired leases come back, the days of the event log are made ahead."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from psycopg_pool import PoolTimeout
 from vestnik.db.pool import Connection, Pool, call, retrying
 from vestnik.db.refusals import OF_THE_ROWS
 from vestnik.log import get_log
+from vestnik.telemetry.instruments import swept as swept_deliveries
+from vestnik.telemetry.instruments import workspaces
 
 SWEEP_EVERY = 5.0
 PARTITIONS_EVERY = 3600.0
@@ -44,14 +46,15 @@ async def sweep(pool: Pool) -> int:
     """Every workspace; returns how many deliveries came back."""
     swept = 0
     for row in await call(pool, "select workspace_id from core.workspaces where status <> 'disabled'"):
-        for sweep_of in ("sweep_sending", "sweep_claimed", "sweep_windows", "sweep_media", "sweep_receipts"):
+        for sweep_of in ("sweep_sending", "sweep_claimed", "sweep_windows", "sweep_media"):
             try:
                 count = await _sweep_workspace(pool, sweep_of, row["workspace_id"])
             except OF_THE_ROWS as e:
                 log.error(f"sweep.{sweep_of}_failed", workspace_id=row["workspace_id"], error=str(e))
                 continue
-            if count and sweep_of != "sweep_receipts":
+            if count:
                 swept += count
+                swept_deliveries.add(workspaces(row["workspace_id"]), sweep_of, by=count)
                 log.info(f"sweep.{sweep_of}", workspace_id=row["workspace_id"], deliveries=count)
     return swept
 

@@ -10,15 +10,20 @@ import asyncio
 import hashlib
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 
+from vestnik.autopost import measured
 from vestnik.autopost.payload import screen
+from vestnik.autopost.payloads.keeper import Keeper
 from vestnik.db.pool import Pool, call
 from vestnik.errors import InvalidPayload, VestnikError
 from vestnik.log import get_log
+from vestnik.telemetry.instruments import retry_after_seconds
 
 BATCH = 128
 KNOWN_FOR = 1.0  # seconds that a resolved endpoint is believed; a disabled one may still be let in for as long
@@ -64,8 +69,9 @@ class _Lane:
 
 
 class Intake:
-    def __init__(self, pool: Pool, kind: str = "webhook_push") -> None:
-        self._pool, self._kind = pool, kind
+    def __init__(self, pool: Pool, kind: str = "webhook_push", keeper: Keeper | None = None) -> None:
+        self._pool, self._kind, self._keeper = pool, kind, keeper
+        self._kept_at: dict[tuple[str, str], int] = {}
         self._known: dict[str, tuple[float, Endpoint]] = {}
         self._lanes: dict[Endpoint, _Lane] = {}
 
@@ -86,13 +92,13 @@ class Intake:
     async def push(self, endpoint: Endpoint, body: bytes) -> dict[str, Any]:
         """What became of one request. Raises TooLarge, TooFast, InvalidPayload: none of them leaves a receipt."""
         if len(body) > endpoint.max_payload_bytes:
-            await self.refused(endpoint, "ingress_payload_rejected", "too_large")
+            await self.refused(endpoint, "ingress_payload_rejected", "too_large", raw=body)
             raise TooLarge(endpoint.max_payload_bytes)
         try:
             text = screen(body)
-        except InvalidPayload:
+        except InvalidPayload as e:
             await self.admit(endpoint)
-            await self.refused(endpoint, "ingress_payload_rejected", "invalid")
+            await self.refused(endpoint, "ingress_payload_rejected", "invalid", raw=body, problems=e.problems)
             raise
         return await self.enqueue(endpoint, text)
 
@@ -111,12 +117,36 @@ class Intake:
             lane.worker = asyncio.create_task(self._write(endpoint, lane))
         return await answer
 
-    async def refused(self, endpoint: Endpoint, action: str, reason: str, count: int = 1) -> None:
+    async def refused(
+        self,
+        endpoint: Endpoint,
+        action: str,
+        reason: str,
+        count: int = 1,
+        *,
+        raw: bytes | str | None = None,
+        problems: Sequence[str] = (),
+    ) -> None:
+        payload_ref = None if raw is None else await self._kept(endpoint, reason, raw, problems)
         await call(
             self._pool,
-            "select autopost.record_refusals(%s, %s, %s, %s, %s)",
-            (endpoint.workspace_id, endpoint.endpoint_id, action, reason, count),
+            "select autopost.record_refusals(%s, %s, %s, %s, %s, p_payload_ref => %s)",
+            (endpoint.workspace_id, endpoint.endpoint_id, action, reason, count, payload_ref),
         )
+        measured.refused(endpoint.workspace_id, action, reason, count)
+
+    async def _kept(self, endpoint: Endpoint, reason: str, raw: bytes | str, problems: Sequence[str]) -> str | None:
+        """The first of those that share an event: one of an endpoint, reason and second."""
+        second, name = int(time.time()), (endpoint.workspace_id + " " + endpoint.endpoint_id, reason)
+        if self._keeper is None or self._kept_at.get(name) == second:
+            return None
+        self._kept_at[name] = second
+        body = raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")
+        told = {"kind": "rejected_push", "at": datetime.now(UTC).isoformat(), "workspace_id": endpoint.workspace_id}
+        told |= {"endpoint_id": endpoint.endpoint_id, "reason": reason}
+        return (
+            await self._keeper.keep(endpoint.workspace_id, {**told, "problems": list(problems), "body": body})
+        ).payload_ref
 
     async def _write(self, endpoint: Endpoint, lane: _Lane) -> None:
         try:
@@ -157,9 +187,12 @@ class Intake:
     async def _retry_after(self, endpoint: Endpoint) -> float:
         query = "select extract(epoch from autopost.ingress_retry_after(%s, %s))::float8 as seconds"
         found = await call(self._pool, query, (endpoint.workspace_id, endpoint.endpoint_id))
-        return float(found[0]["seconds"] or 0)
+        seconds = float(found[0]["seconds"] or 0)
+        retry_after_seconds.observe(seconds)
+        return seconds
 
     async def _enqueue(self, endpoint: Endpoint, requests: list[_Waiting]) -> None:
+        began = time.time_ns()
         try:
             rows = await self._enqueue_batch(endpoint, [r.body for r in requests])
         except (
@@ -178,6 +211,7 @@ class Intake:
                     "problems": [f"payload: cannot be stored: {_first_line(e)}"],
                 }
             ]
+        measured.enqueued(endpoint.workspace_id, [row for row in rows if row["outcome"] == "accepted"], began)
         await self._answer(endpoint, requests, rows)
 
     async def _enqueue_batch(self, endpoint: Endpoint, bodies: list[str]) -> list[dict[str, Any]]:
@@ -196,7 +230,10 @@ class Intake:
             ("duplicate", "ingress_dedup_dropped", "seen_before"),
         ):
             if refused := [row for row in rows if row["outcome"] == outcome]:
-                await self.refused(endpoint, action, reason, len(refused))
+                first = refused[0] if outcome == "invalid" else None
+                raw = requests[first["item"] - 1].body if first else None
+                problems = first["problems"] if first else ()
+                await self.refused(endpoint, action, reason, len(refused), raw=raw, problems=problems)
                 self._tell(requests, refused)
 
     def _tell(self, requests: list[_Waiting], rows: list[dict[str, Any]]) -> None:

@@ -58,12 +58,24 @@ class Pulse:
             )
 
     async def rest(self, seconds: float) -> None:
-        """Waits, and stays alive meanwhile."""
+        """Waits, and stays alive meanwhile. Raises SendError when it is cancelled by others than its own clock: what was sent
+        before is acknowledged and written down, so nothing is in doubt."""
         loop = asyncio.get_running_loop()
         until, longest = loop.time() + seconds, min(self.deadline / 2, BEAT_SHARE * self.lease_seconds)
-        while (left := until - loop.time()) > 0:
-            await asyncio.sleep(min(left, longest))
-            await self.beat()
+        try:
+            while (left := until - loop.time()) > 0:
+                await asyncio.sleep(min(left, longest))
+                await self.beat()
+        except asyncio.CancelledError:
+            if self._clock.expired():
+                raise
+            raise SendError(
+                category="TRANSIENT",
+                scope="delivery",
+                code="shutdown",
+                message="the dispatcher stopped between two calls of a series",
+                raw={"outcome": "not_sent"},
+            ) from None
 
     async def acknowledged(
         self, calls: int, message_ids: Sequence[str], items: Sequence[int], plan: Mapping[str, Any] | None = None

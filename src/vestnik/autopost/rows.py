@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
@@ -18,7 +18,22 @@ DEFAULT_GROUP_RATE = 30.0  # what Telegram and MAX both take from one bot in a s
 EVERY = timedelta(minutes=5)
 # A feed shows what is old as well; an API and a query are asked for what shall be published.
 FIRST_OF: dict[str, int | Literal["all"]] = {"rss": 1, "api": "all", "db": "all"}
-_JSON = {"settings", "route_filter", "posting_window", "meta", "config_json", "upload_policy", "media_max_bytes"}
+_JSON = {
+    "settings",
+    "route_filter",
+    "posting_window",
+    "meta",
+    "config_json",
+    "upload_policy",
+    "media_max_bytes",
+    "options",
+}
+_RETENTION_OPTIONS = {
+    "archive_events": ("events", "archive"),
+    "large_video_bytes": ("large_videos", "from_bytes"),
+    "raw_payloads": ("payloads", "raw_payloads"),
+    "payloads_may_outlive_deliveries": ("payloads", "may_outlive_deliveries"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ def rows_of(workspace: Workspace) -> Iterator[Row]:
         {"name": workspace.name or workspace.id},
     )
     yield Row(f"policy of {workspace.id}", ("autopost", "policies"), of, workspace.policy.written())
+    yield from _retention_rows(workspace)
     for limit in _all_limits(workspace):
         key = of | {"platform": limit.platform, "rate_group": limit.rate_group}
         rate = {"rate_rps": limit.rate_rps}
@@ -66,6 +82,21 @@ def rows_of(workspace: Workspace) -> Iterator[Row]:
         )
     for channel in workspace.channels:
         yield _channel_row(workspace, channel)
+
+
+def _retention_rows(workspace: Workspace) -> Iterator[Row]:
+    """What is written of a rule: how long, and what else some want to know."""
+    columns: dict[str, dict[str, Any]] = {}
+    for name, value in workspace.retention.written().items():
+        rule, option = _RETENTION_OPTIONS.get(name, (name, None))
+        kept = columns.setdefault(rule, {})
+        if option:
+            kept["options"] = kept.get("options", {}) | ({option: value} if value is not None else {})
+        else:
+            kept["keep"] = value
+    for rule, values in sorted(columns.items()):
+        key = {"workspace_id": workspace.id, "rule": rule}
+        yield Row(f"retention {workspace.id}/{rule}", ("ops", "retention"), key, values)
 
 
 def _channel_row(workspace: Workspace, channel: Channel) -> Row:
@@ -143,6 +174,33 @@ async def make_true(connection: Connection, row: Row) -> Change | None:
     query = sql.SQL("update {} set {}{} where {}").format(table, sets, touched, where)
     await connection.execute(query, [_adapted(k, v) for k, v in after.items()])
     return Change(row.what, {k: before[k] for k in after}, after)
+
+
+async def note_changes(connection: Connection, workspace_id: str, actor: str, changes: Sequence[Change]) -> None:
+    """On record, in the transaction of the changes. What may hold a secret is told by its name alone."""
+    noted = [
+        {
+            "action": "changed" if change.before else "created",
+            "subject": change.what.replace(f" {workspace_id}/", " ", 1),
+            "before": tellable(change.before),
+            "after": tellable(change.after),
+        }
+        for change in changes
+    ]
+    if noted:
+        await connection.execute(_NOTE, (workspace_id, actor, Jsonb(noted)))
+
+
+def tellable(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: "(secret)" if column in _SECRET else value for column, value in values.items()}
+
+
+_SECRET = {"secret_hash", "config_json", "token", "url", "address"}
+_NOTE = """
+select core.note_change(%s, %s, n ->> 'action', n ->> 'subject',
+           jsonb_build_object('before', n -> 'before', 'after', n -> 'after'))
+from jsonb_array_elements(%s) n
+"""
 
 
 async def _insert(connection: Connection, table: sql.Identifier, values: Mapping[str, Any]) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from vestnik.adapters.contract import Adapter, Channel, MediaItem, SendError, SendMeta, Sent
+from vestnik.adapters.exchange import Exchange, recording
+from vestnik.autopost import measured
+from vestnik.autopost.payloads.keeper import Keeper, Kept
 from vestnik.autopost.pulse import Pulse, pulse_of
 from vestnik.db.pool import Pool
 from vestnik.errors import NotFound
-from vestnik.log import get_log
+from vestnik.log import about, get_log
 
 log = get_log()
 
@@ -28,6 +33,8 @@ class Result:
     sent_at: datetime | None = None
     raw: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
+    platform: str = ""
+    trace_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -52,15 +59,40 @@ class Progress:
 
 
 async def send(
-    pool: Pool, workspace_id: str, row: Mapping[str, Any], adapters: Mapping[str, Adapter], deadline: float
+    pool: Pool,
+    workspace_id: str,
+    row: Mapping[str, Any],
+    adapters: Mapping[str, Adapter],
+    deadline: float,
+    keeper: Keeper | None = None,
 ) -> Result:
-    """Never raises but for cancellation: whatever happens becomes a result."""
+    """Never raises but for cancellation: whatever happens becomes a result. ``keeper`` keeps an error in full."""
+    about(workspace_id=workspace_id, trace_id=row["trace_id"])
+    began = time.time_ns()
+    with recording() as tape:
+        try:
+            result = await _answer(pool, workspace_id, row, adapters, deadline)
+        except Exception as e:
+            # A fault of ours must not stop the other channels; it shows in the log and in the delivery.
+            log.exception("send.crashed", workspace_id=workspace_id, delivery_id=str(row["delivery_id"]))
+            result = _failed(workspace_id, row, crashed(e))
+    measured.answered(result, began)
+    if keeper is None or result.error is None or tape.last is None:
+        return result
+    return await _with_payload(keeper, result, result.error, tape.last)
+
+
+async def _with_payload(keeper: Keeper, result: Result, error: Mapping[str, Any], last: Exchange) -> Result:
     try:
-        return await _answer(pool, workspace_id, row, adapters, deadline)
-    except Exception as e:
-        # A fault of ours must not stop the other channels; it shows in the log and in the delivery.
-        log.exception("send.crashed", workspace_id=workspace_id, delivery_id=str(row["delivery_id"]))
-        return _failed(workspace_id, row, _crashed(e))
+        kept = await keeper.keep(
+            result.workspace_id,
+            {"kind": "send_error", "at": datetime.now(UTC).isoformat(), "workspace_id": result.workspace_id}
+            | {"delivery_id": str(result.delivery_id), "lease": result.lease, "trace_id": str(result.trace_id)}
+            | {"error": error, **last.told()},
+        )
+    except asyncio.CancelledError:
+        kept = Kept(not_kept="the dispatcher stopped")  # what the platform said is known, and must not be lost for this
+    return replace(result, error={**error, **kept.told()})
 
 
 async def _answer(
@@ -77,10 +109,11 @@ async def _answer(
     except SendError as e:
         return _failed(workspace_id, row, e)
     except NotFound as e:
-        return _failed(workspace_id, row, _no_credential(e))
+        return _failed(workspace_id, row, no_credential(e))
     except TimeoutError:
-        return _failed(workspace_id, row, _hanging(deadline))
-    return Result(workspace_id, row["delivery_id"], row["lease"], sent.provider_message_id, datetime.now(UTC), sent.raw)
+        return _failed(workspace_id, row, hanging(deadline))
+    told = (sent.provider_message_id, datetime.now(UTC), sent.raw, None)
+    return Result(workspace_id, row["delivery_id"], row["lease"], *told, row["platform"], row["trace_id"])
 
 
 async def _sent(adapter: Adapter, channel: Channel, row: Mapping[str, Any], pulse: Pulse) -> Sent:
@@ -154,7 +187,8 @@ def media_of(media: Sequence[Mapping[str, Any]]) -> list[MediaItem]:
 
 
 def _failed(workspace_id: str, row: Mapping[str, Any], error: SendError) -> Result:
-    return Result(workspace_id, row["delivery_id"], row["lease"], error=error.as_json())
+    named = (workspace_id, row["delivery_id"], row["lease"])
+    return Result(*named, error=error.as_json(), platform=row["platform"], trace_id=row["trace_id"])
 
 
 def _no_adapter(platform: str) -> SendError:
@@ -166,11 +200,11 @@ def _no_adapter(platform: str) -> SendError:
     )
 
 
-def _no_credential(error: NotFound) -> SendError:
+def no_credential(error: NotFound) -> SendError:
     return SendError(category="PERMANENT", scope="channel", code="credential_missing", message=str(error))
 
 
-def _hanging(deadline: float) -> SendError:
+def hanging(deadline: float) -> SendError:
     return SendError(
         category="TRANSIENT",
         scope="platform",
@@ -180,7 +214,7 @@ def _hanging(deadline: float) -> SendError:
     )
 
 
-def _crashed(error: Exception) -> SendError:
+def crashed(error: Exception) -> SendError:
     return SendError(
         category="TRANSIENT",
         scope="delivery",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +12,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 from psycopg_pool import PoolTimeout
 
+from vestnik.autopost import measured
 from vestnik.autopost.sender import Result
 from vestnik.db.pool import Pool, call
 from vestnik.db.settling import Settling
@@ -25,9 +27,12 @@ class Settler(Settling[Result]):
         self._pool = pool
 
     async def write(self, workspace_id: str, batch: list[Result]) -> None:
-        results = Jsonb([_as_json(result) for result in batch])
-        for row in await call(self._pool, _SETTLE, (workspace_id, results)):
-            log.warning("settle.late", delivery_id=str(row["delivery_id"]), outcome=row["outcome"])
+        began, results = time.time_ns(), Jsonb([_as_json(result) for result in batch])
+        rows = await call(self._pool, _SETTLE, (workspace_id, results))
+        for row in rows:
+            if row["outcome"] in ("late", "illegal"):
+                log.warning("settle.late", delivery_id=str(row["delivery_id"]), outcome=row["outcome"])
+        measured.written(workspace_id, batch, {row["delivery_id"]: row["outcome"] for row in rows}, began)
         if refused := [str(result.delivery_id) for result in batch if _blames_its_channel(result)]:
             await self._tell_of_channels(workspace_id, refused)
 
@@ -35,20 +40,20 @@ class Settler(Settling[Result]):
         # The results are written: they must not be written again for the sake of a log line.
         with suppress(psycopg.Error, PoolTimeout):
             for row in await call(self._pool, _STOPPED, (workspace_id, refused)):
-                action = row.pop("action").replace("_", ".")
-                log.warning(action, workspace_id=workspace_id, **row)
+                what = row.pop("action").removeprefix("channel_")
+                log.warning(f"channel.{what}", workspace_id=workspace_id, **row)
 
     def bare(self, result: Result) -> Result:
         if result.error is None:
             return replace(result, raw=None, provider_message_id=_printable(result.provider_message_id))
-        known = ("category", "scope", "code", "scope_named")
+        known = ("category", "scope", "code", "scope_named", "payload_ref")
         return replace(result, error={key: _printable(result.error[key]) for key in known if key in result.error})
 
     def names(self, result: Result) -> dict[str, str]:
         return {"delivery_id": str(result.delivery_id)}
 
 
-_SETTLE = "select * from autopost.settle_deliveries(%s, %s) where outcome in ('late', 'illegal')"
+_SETTLE = "select * from autopost.settle_deliveries(%s, %s) where outcome <> 'sent'"
 
 _STOPPED = """
 select e.action, e.channel_id, e.error ->> 'code' as code, (e.meta ->> 'error_streak')::integer as refusals

@@ -7,6 +7,7 @@ service could do, at a load that never grows while its history does.
 from __future__ import annotations
 
 import asyncio
+import statistics
 import tempfile
 import time
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ async def run(ground: Ground, size: Size, turn: int) -> Figures:
                 await _push(ground, connection, secret, "warm-up", WARM_UP, size.pushes_per_s)
                 await _all_sent(pool)
                 before = await _stored(pool)
-                dead = _DeadRows()
-                watching = asyncio.create_task(dead.watch(pool))
+                watch = _Watch()
+                watching = asyncio.create_task(watch.look(pool))
                 pushes = max(10, round(size.minutes * 60 * size.pushes_per_s))
                 await _push(ground, connection, secret, "push", pushes, size.pushes_per_s)
                 connection.close()
@@ -60,22 +61,33 @@ async def run(ground: Ground, size: Size, turn: int) -> Figures:
                 await asyncio.wait([watching])
                 stored = await _stored(pool) - before
         return await _figures(pool, pushes * size.channels) | {
-            "dead_tuples_max": dead.most,
+            "machine_last_vs_first": watch.machine_last_vs_first(),
+            "dead_tuples_max": max(watch.dead),
             "bytes_per_delivery": stored / (pushes * size.channels),
         }
 
 
-class _DeadRows:
-    """The most that ``deliveries`` ever had of them; the server counts them when a transaction of the service ends."""
+class _Watch:
+    """Twice a second: how many dead rows ``deliveries`` has, and how fast this machine is just now, whatever else it does."""
 
     def __init__(self) -> None:
-        self.most = 0.0
+        self.dead: list[float] = []
+        self.took: list[float] = []
 
-    async def watch(self, pool: Pool) -> None:
-        query = "select n_dead_tup as n from pg_stat_user_tables where relid = 'autopost.deliveries'::regclass"
+    async def look(self, pool: Pool) -> None:
         while True:
-            self.most = max(self.most, float((await call(pool, query))[0]["n"]))
+            began = time.perf_counter()
+            await call(pool, "select sum(i) from generate_series(1, 50000) i")
+            self.took.append(time.perf_counter() - began)
+            self.dead.append(float((await call(pool, _DEAD))[0]["n"]))
             await asyncio.sleep(0.5)
+
+    def machine_last_vs_first(self) -> float:
+        tenth = max(1, len(self.took) // 10)
+        return statistics.median(self.took[:tenth]) / statistics.median(self.took[-tenth:])
+
+
+_DEAD = "select n_dead_tup as n from pg_stat_user_tables where relid = 'autopost.deliveries'::regclass"
 
 
 async def _push(ground: Ground, connection: Connection, secret: str, what: str, count: int, per_s: float) -> None:

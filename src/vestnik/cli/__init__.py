@@ -9,6 +9,7 @@ from importlib import import_module
 import psycopg
 import typer
 
+from vestnik.cli.leaving import leave
 from vestnik.errors import InvalidPayload, VestnikError
 
 app = typer.Typer(
@@ -22,6 +23,13 @@ app = typer.Typer(
 
 
 def main() -> None:
+    try:
+        _run()
+    except SystemExit as e:
+        leave(e)
+
+
+def _run() -> None:
     _refuse_unreadable(sys.argv[1:])
     assemble(sys.argv[1:2])
     try:
@@ -70,6 +78,7 @@ _COMMANDS = (
     ("apply", "apply", "apply"),
     ("push", "publish", "push"),
     ("preview", "preview", "preview"),
+    ("forecast", "forecast", "forecast"),
     ("planned", "plan", "planned"),
     ("cancel", "plan", "cancel"),
     ("reschedule", "plan", "reschedule"),
@@ -78,6 +87,18 @@ _COMMANDS = (
     ("queue", "look", "queue"),
     ("events", "look", "events"),
     ("why", "look", "why"),
+    ("findings", "findings", "findings"),
+    ("requeue", "operate", "requeue"),
+    ("pause", "operate", "pause"),
+    ("resume", "operate", "resume"),
+    ("disable", "operate", "disable"),
+    ("disable-group", "operate", "disable_group"),
+    ("enable-group", "operate", "enable_group"),
+    ("rotate-auth", "operate", "rotate_auth"),
+    ("release-stuck", "operate", "release_stuck"),
+    ("doctor", "doctor", "doctor"),
+    ("health", "alerts", "show_health"),
+    ("changes", "operators", "changes"),
     ("sandbox", "sandbox", "sandbox"),
     ("bench", "bench", "bench"),
 )
@@ -85,8 +106,14 @@ _GROUPS = (
     ("db", "database", "app"),
     ("endpoint", "doors", "endpoints"),
     ("apikey", "doors", "apikeys"),
+    ("operator", "operators", "app"),
+    ("unknown", "unknown", "app"),
     ("sources", "sources", "app"),
     ("jobs", "jobs", "app"),
+    ("alerts", "alerts", "app"),
+    ("webhooks", "alerts", "webhooks"),
+    ("retention", "retention", "app"),
+    ("payloads", "payloads", "app"),
 )
 
 

@@ -14,6 +14,7 @@ from vestnik.autopost.apply import Applied
 from vestnik.autopost.apply import apply as make_true
 from vestnik.autopost.declaration import read_declaration
 from vestnik.autopost.rows import Change
+from vestnik.cli.operator import operator_name
 from vestnik.cli.output import console, notes
 from vestnik.cli.session import with_pool
 from vestnik.db.pool import Pool
@@ -37,7 +38,7 @@ def apply(
 
     async def work(pool: Pool) -> Applied:
         credentials = Credentials(pool, SecretBox.open(settings.data_dir, key))
-        return await make_true(pool, credentials, declaration, dry_run=dry_run)
+        return await make_true(pool, credentials, declaration, dry_run=dry_run, actor=operator_name(None))
 
     applied = with_pool(work)
     for change in applied.changes:
@@ -54,6 +55,9 @@ def apply(
         notes.print(f"[yellow]! {escape(warning)}[/]")
     for name, secret in ({} if dry_run else applied.secrets).items():
         console.print(f"\nSecret of endpoint {escape(name)}, shown this once:")
+        typer.echo(secret)
+    for name, secret in ({} if dry_run else applied.signatures).items():
+        console.print(f"\nSecret of {escape(name)}, shown this once:")
         typer.echo(secret)
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from vestnik.autopost import verbs
+from vestnik.cli.operator import operator_name
 from vestnik.cli.output import AsJson, console, show
 from vestnik.cli.session import with_pool
 from vestnik.ops import access
@@ -28,13 +29,16 @@ def create_endpoint(
     rps: Annotated[float, typer.Option(help="Requests a second that it takes.", min=0.001)] = 5.0,
 ) -> None:
     """Create an endpoint and print its secret."""
-    _show_secret(with_pool(lambda pool: verbs.create_endpoint(pool, workspace, endpoint, kind=kind, rps=rps)))
+    actor = operator_name(None)
+    _show_secret(
+        with_pool(lambda pool: verbs.create_endpoint(pool, workspace, endpoint, kind=kind, rps=rps, actor=actor))
+    )
 
 
 @endpoints.command("rotate")
 def rotate_endpoint(workspace: Workspace, endpoint: Annotated[str, typer.Argument(help="The endpoint.")]) -> None:
     """Make a new endpoint with a new secret, and shut the old one."""
-    new_id, secret = with_pool(lambda pool: verbs.rotate_endpoint(pool, workspace, endpoint))
+    new_id, secret = with_pool(lambda pool: verbs.rotate_endpoint(pool, workspace, endpoint, actor=operator_name(None)))
     console.print(f"{escape(endpoint)} is shut, [bold]{escape(new_id)}[/] takes its place")
     _show_secret(secret)
 
@@ -62,7 +66,7 @@ def create_key(
     access_: Annotated[Literal["read", "full"], typer.Option("--access", help="What it may do.")] = "read",
 ) -> None:
     """Create an API key and print it."""
-    _show_secret(with_pool(lambda pool: access.create_key(pool, workspace, name, access_)))
+    _show_secret(with_pool(lambda pool: access.create_key(pool, workspace, name, access_, actor=operator_name(None))))
 
 
 @apikeys.command("list")
@@ -76,7 +80,7 @@ def list_keys(workspace: OneWorkspace = None, as_json: AsJson = False) -> None:
 @apikeys.command("revoke")
 def revoke_key(key_id: Annotated[UUID, typer.Argument(help="The key's id, as listed.")]) -> None:
     """Make a key useless."""
-    with_pool(lambda pool: access.revoke_key(pool, str(key_id)))
+    with_pool(lambda pool: access.revoke_key(pool, key_id, actor=operator_name(None)))
     console.print("revoked")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 from rich.markup import escape
 
+from vestnik.cli.operator import operator_name
 from vestnik.cli.output import AsJson, console, show
 from vestnik.cli.session import with_pool
 from vestnik.db.pool import Pool
@@ -33,7 +35,7 @@ def list_jobs(
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, the newest first."""
+    """List jobs, the newest first; what the service does by the clock only with -w '*', --status or --kind once it is done."""
     rows = with_pool(lambda pool: verbs.list_jobs(pool, workspace, status=status, kind=kind, limit=limit))
     columns = ("job_id", "workspace_id", "kind", "status", "attempt", "run_at", "progress", "last_error")
     show(rows, columns, as_json=as_json, empty="There is no such job.")
@@ -58,21 +60,21 @@ def show_job(job: Job, as_json: AsJson = False) -> None:
 @app.command("run")
 def run_now(job: Job) -> None:
     """Let a waiting job go at once, whatever its time is."""
-    _on(job, verbs.run_job_now)
+    _on(job, partial(verbs.run_job_now, actor=operator_name(None)))
     console.print("it goes as soon as a runner is free")
 
 
 @app.command("retry")
 def retry(job: Job) -> None:
     """Let a dead or cancelled job go again, with one more try."""
-    _on(job, verbs.retry_job)
+    _on(job, partial(verbs.retry_job, actor=operator_name(None)))
     console.print("it goes as soon as a runner is free")
 
 
 @app.command("cancel")
 def cancel(job: Job) -> None:
     """Cancel a job; one that runs is told to end."""
-    status = _on(job, verbs.cancel_job)
+    status = _on(job, partial(verbs.cancel_job, actor=operator_name(None)))
     console.print("cancelled" if status == "cancelled" else "it runs; its runner ends it")
 
 
@@ -99,14 +101,14 @@ def list_kinds(workspace: Workspace = None, as_json: AsJson = False) -> None:
 @app.command("pause")
 def pause(workspace: OfWorkspace, kind: Kind) -> None:
     """Begin nothing of a kind any more; what runs may finish."""
-    new = with_pool(lambda pool: verbs.pause_kind(pool, workspace, kind))
+    new = with_pool(lambda pool: verbs.pause_kind(pool, workspace, kind, actor=operator_name(None)))
     console.print("paused" if new else "it was paused already")
 
 
 @app.command("resume")
 def resume(workspace: OfWorkspace, kind: Kind) -> None:
     """Let a paused kind go on."""
-    new = with_pool(lambda pool: verbs.resume_kind(pool, workspace, kind))
+    new = with_pool(lambda pool: verbs.resume_kind(pool, workspace, kind, actor=operator_name(None)))
     console.print("it goes on" if new else "it was not paused")
 
 
@@ -135,7 +137,7 @@ def fire(
     schedule: Annotated[str, typer.Argument(help="The schedule, as listed by: vestnik jobs schedules.")],
 ) -> None:
     """Let what comes round by the clock come now, beside its ticks."""
-    done = with_pool(lambda pool: verbs.fire_schedule_now(pool, workspace, schedule))
+    done = with_pool(lambda pool: verbs.fire_schedule_now(pool, workspace, schedule, actor=operator_name(None)))
     console.print(f"job {done.job_id}" + ("" if done.is_new else ", which has not finished yet"))
 
 

@@ -18,7 +18,7 @@ from vestnik.db.pool import Pool
 Workspace = Annotated[str | None, typer.Option("--workspace", "-w", help="Only this workspace.")]
 
 
-def _delivery_id(text: str) -> UUID:
+def delivery_named(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
@@ -45,10 +45,10 @@ def events(
     minutes: Annotated[int, typer.Option(help="How far back.", min=1, max=43200)] = 30,
     errors: Annotated[bool, typer.Option("--errors", help="Only what went wrong.")] = False,
     delivery: Annotated[
-        UUID | None, typer.Option(help="Only of this delivery.", parser=_delivery_id, metavar="UUID")
+        UUID | None, typer.Option(help="Only of this delivery.", parser=delivery_named, metavar="UUID")
     ] = None,
     channel: Annotated[str | None, typer.Option(help="Only of this channel.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=100_000)] = 50,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=100_000)] = 200,
     as_json: AsJson = False,
 ) -> None:
     """Show what happened lately, newest first."""
@@ -71,7 +71,7 @@ def events(
 
 
 def why(
-    delivery: Annotated[UUID, typer.Argument(help="The delivery to explain.", parser=_delivery_id)],
+    delivery: Annotated[UUID, typer.Argument(help="The delivery to explain.", parser=delivery_named)],
     workspace: Workspace = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,11 +86,19 @@ def why(
         return
     console.print(f"[bold]{found['status']}[/]  {escape(found['detail'] or '')}")
     if found["earliest"]:
-        console.print(f"earliest: {found['earliest']:%Y-%m-%d %H:%M:%S %Z}")
+        console.print(f"earliest: {_moment(found['earliest'])}")
+    if found["ahead"] and found["gate"] != "queue":
+        console.print(f"{found['ahead']} of its channel go before it")
+    if found["remedy"]:
+        console.print(f"try: {escape(found['remedy'])}", soft_wrap=True)
     for gate in found["gates"][1:]:
-        console.print(
-            f"[dim]also {gate['gate']}: {escape(gate['detail'] or '')}, until {gate['opens'] or 'somebody changes it'}[/]"
-        )
+        opens = _moment(gate["opens"]) if gate["opens"] else "somebody changes it"
+        console.print(f"[dim]also {gate['gate']}: {escape(gate['detail'] or '')}, until {opens}[/]")
+
+
+def _moment(value: datetime | str) -> str:
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _show_events(rows: list[verbs.Row]) -> None:
@@ -110,6 +118,9 @@ def _show_events(rows: list[verbs.Row]) -> None:
             console.print(
                 f"    [red]{escape(row['error'].get('code', ''))}[/] {escape(row['error'].get('message', ''))}"
             )
+        elif "operator" in (row["meta"] or {}):
+            by = ": ".join(str(row["meta"][key]) for key in ("operator", "reason") if row["meta"].get(key))
+            console.print(f"    [dim]by {escape(by)}[/]")
         elif row["action"].startswith("ingress_"):
             meta = row["meta"]
             times = f", {meta['count']} times" if meta.get("count", 1) > 1 else ""

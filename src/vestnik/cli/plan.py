@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import typer
 from rich.markup import escape
 
 from vestnik.autopost import planning
+from vestnik.autopost.bulk import STATUSES, Selection
+from vestnik.cli import bulk
+from vestnik.cli.operator import Operator, operator_name
 from vestnik.cli.output import AsJson, console, emit, show
 from vestnik.cli.publish import At, Html, Link, Markdown, Media, Payload, Tag, Text, moment_of, narrowed, post_of
 from vestnik.cli.session import with_pool
 from vestnik.db.pool import Pool
+from vestnik.errors import ConfigError
 
 Message = Annotated[UUID, typer.Argument(help="The message, as push or planned names it.")]
 Channels = Annotated[list[str] | None, typer.Option("--channel", help="Only in this channel; may be given again.")]
@@ -42,20 +46,49 @@ def planned(
 
 
 def cancel(
-    message: Message,
+    message: Annotated[
+        UUID | None, typer.Argument(help="The message; without one, all that waits and that the options select.")
+    ] = None,
     *,
     reason: Annotated[str, typer.Option(help="Kept in the log.")] = "cancelled by an operator",
     channel: Channels = None,
     workspace: Workspace = None,
+    status: Annotated[Literal["queued", "retry"] | None, typer.Option(help="Which; both if not given.")] = None,
+    platform: bulk.Platform = None,
+    rate_group: bulk.RateGroup = None,
+    code: bulk.Code = None,
+    category: bulk.Category = None,
+    tag: bulk.Tag = None,
+    since: bulk.Since = None,
+    until: bulk.Until = None,
+    dry_run: bulk.DryRun = False,
+    yes: bulk.Yes = False,
+    operator: Operator = None,
     as_json: AsJson = False,
 ) -> None:
-    """Withdraw what waits of a message."""
-    rows = _on_message(
-        message,
-        workspace,
-        lambda pool, ws: planning.cancel(pool, ws, message, operator=_operator(), reason=reason, channels=channel),
-    )
-    _show_outcomes(rows, ("channel_id", "outcome", "delivery_id"), as_json=as_json)
+    """Withdraw what waits: of a message, or all that has something in common."""
+    selecting = (status, platform, rate_group, code, category, tag, since, until, dry_run or None)
+    by = operator_name(operator)
+    if message is not None:
+        if any(option is not None for option in selecting):
+            raise ConfigError("a message is named, so nothing is left to select", hint="only --channel goes with it")
+        verb = partial(planning.cancel, message_id=message, operator=by, reason=reason, channels=channel)
+        rows = _on_message(message, workspace, verb)
+        _show_outcomes(rows, ("channel_id", "outcome", "delivery_id"), as_json=as_json)
+        return
+    if workspace is None:
+        raise ConfigError(
+            "cancel what?", hint="name a message, or a workspace: vestnik cancel --workspace NAME --dry-run"
+        )
+    moments = (bulk.ago(since), bulk.ago(until))
+    selections = [
+        Selection(each, channel, platform, rate_group, code, category, tag, *moments)
+        for each in ([status] if status else STATUSES["cancel"])
+    ]
+    bulk.move(
+        "cancel", workspace, selections,
+        operator=by, reason=reason, dry_run=dry_run, yes=yes, as_json=as_json,
+    )  # fmt: skip
 
 
 def reschedule(
@@ -76,7 +109,7 @@ def reschedule(
         message,
         workspace,
         lambda pool, ws: planning.reschedule(
-            pool, ws, message, moment, operator=_operator(), reason=reason, channels=channel
+            pool, ws, message, moment, operator=operator_name(None), reason=reason, channels=channel
         ),
     )
     _show_outcomes(rows, ("channel_id", "outcome", "goes_at", "delivery_id"), as_json=as_json)
@@ -101,7 +134,7 @@ def replace(
     post = post_of(text, html=html, markdown=markdown, tag=tag, link=link, media=media, payload=payload)
     post |= narrowed(at, channel)
     done = _on_message(
-        message, workspace, lambda pool, ws: planning.replace(pool, ws, message, post, operator=_operator())
+        message, workspace, lambda pool, ws: planning.replace(pool, ws, message, post, operator=operator_name(None))
     )
     if as_json:
         emit(done)
@@ -173,10 +206,3 @@ def _on_message(message: UUID, workspace: str | None, act: Callable[[Pool, str],
         return await act(pool, workspace or await planning.workspace_of_message(pool, message))
 
     return with_pool(work)
-
-
-def _operator() -> str:
-    try:
-        return f"cli {getpass.getuser()}"
-    except (OSError, KeyError):
-        return "cli"

@@ -42,6 +42,8 @@ async def _up(settings: Settings) -> None:
 def _say(service: Service) -> None:
     if service.http_url:
         typer.echo(f"API: {service.http_url}  (description: {service.http_url}/docs)", err=True)
+    if service.metrics_url:
+        typer.echo(f"Metrics: {service.metrics_url}", err=True)
     typer.echo("Ctrl-C stops it.", err=True)
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from vestnik.db.home import database, database_url
 from vestnik.db.migrate import check
 from vestnik.db.pool import Pool, make_pool
+from vestnik.log import configure
 from vestnik.settings import Settings, load_settings
 
 T = TypeVar("T")
@@ -21,6 +22,7 @@ async def open_pool(settings: Settings) -> AsyncIterator[Pool]:
 
     None is made here: a folder without one is more likely a mistake than a wish.
     """
+    configure("warning", settings.log_format)  # to stderr: what a command prints is its answer alone
     database_url(settings)
     async with database(settings) as url:
         await check(url)

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from vestnik.autopost.sources import verbs
+from vestnik.cli.operator import operator_name
 from vestnik.cli.output import AsJson, console, show
 from vestnik.cli.session import open_pool, with_pool
 from vestnik.equipment import Equipment, equipment
@@ -92,7 +93,7 @@ def runs(
 @app.command("remove")
 def remove(workspace: Workspace, source: Source) -> None:
     """Forget a source and what it knows of its items; its posts stay. Take it out of the declaration too."""
-    with_pool(lambda pool: verbs.remove_source(pool, workspace, source))
+    with_pool(lambda pool: verbs.remove_source(pool, workspace, source, actor=operator_name(None)))
     console.print("removed")
 
 

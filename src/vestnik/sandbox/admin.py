@@ -9,9 +9,11 @@ PUT    /admin/{platform}/settings                     lenient, chat_rps, token_r
                                                       not_ready: how often each uploaded file is not
 PUT    /admin/{platform}/tokens/{alias}               {"token": "…"}
 DELETE /admin/{platform}/tokens/{alias}
+GET PUT DELETE /admin/{platform}/tokens/{alias}/webhook    {"url", "pending", "error", "error_at"}: where its updates go
 GET    /admin/{platform}/chats                        the list
-PUT    /admin/{platform}/chats                        many at once: [{"chat_id", "title", "type", "threads"}]
-GET PUT DELETE /admin/{platform}/chats/{chat_id}      {"title", "type", "threads"}
+PUT    /admin/{platform}/chats                        many at once: [{"chat_id", "title", "type", "threads", "bot"}]
+GET PUT DELETE /admin/{platform}/chats/{chat_id}      {"title", "type", "threads", "bot"}; bot is what the bots are there:
+                                                      owner, administrator, silent, member or left
 GET DELETE /admin/{platform}/chats/{chat_id}/posts    what was posted, oldest first
 GET PUT DELETE /admin/{platform}/faults               of the whole platform: one fault or a list
 GET PUT DELETE /admin/{platform}/chats/{chat_id}/faults
@@ -23,13 +25,14 @@ No answer ever shows a token. Faults are described in ``faults.py``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
 
 from vestnik.sandbox.faults import BadFault, Fault, parse_faults
 from vestnik.sandbox.site import SiteFull
-from vestnik.sandbox.state import PLATFORMS, Chat, Full, Platform
+from vestnik.sandbox.state import PLATFORMS, ROLES, Chat, Full, Hook, Platform, Token
 from vestnik.sandbox.strict_json import loads
 from vestnik.sandbox.wire import STATE
 
@@ -41,6 +44,7 @@ _KINDS = {
     "telegram": ("channel", "supergroup", "group", "private"),
     "max": ("channel", "chat", "dialog"),
 }
+_OF_A_CHAT = ("title", "type", "threads", "bot")
 
 
 class Wrong(Exception):
@@ -59,6 +63,9 @@ def routes() -> list[web.RouteDef]:
         web.put(f"{_PLATFORM}/settings", answer_json(_put_settings)),
         web.put(f"{_PLATFORM}/tokens/{{alias}}", answer_json(_put_token)),
         web.delete(f"{_PLATFORM}/tokens/{{alias}}", answer_json(_delete_token)),
+        web.get(f"{_PLATFORM}/tokens/{{alias}}/webhook", answer_json(_show_hooks)),
+        web.put(f"{_PLATFORM}/tokens/{{alias}}/webhook", answer_json(_put_hook)),
+        web.delete(f"{_PLATFORM}/tokens/{{alias}}/webhook", answer_json(_delete_hooks)),
         web.get(f"{_PLATFORM}/chats", answer_json(_list_chats)),
         web.put(f"{_PLATFORM}/chats", answer_json(_put_chats)),
         web.get(_CHAT, answer_json(_show_chat)),
@@ -190,6 +197,42 @@ async def _delete_token(request: web.Request) -> Any:
     return {"alias": alias}
 
 
+def _hooks(request: web.Request) -> Token:
+    alias = request.match_info["alias"]
+    token = next((each for each in _platform(request).tokens.values() if each.alias == alias), None)
+    if token is None:
+        raise Wrong(f"there is no token {alias}; PUT {request.path.removesuffix('/webhook')} adds one", 404)
+    return token
+
+
+async def _show_hooks(request: web.Request) -> Any:
+    return [asdict(hook) for hook in _hooks(request).hooks.values()]
+
+
+async def _put_hook(request: web.Request) -> Any:
+    """The one address, and what the platform says of it."""
+    token, body = _hooks(request), _fields(await read_json(request), "url", "pending", "error", "error_at")
+    url, pending, error, at = (body.get(key) for key in ("url", "pending", "error", "error_at"))
+    if (
+        not isinstance(url, str)
+        or not url
+        or not isinstance(error, str | None)
+        or not isinstance(at, int | float | None)
+    ):
+        raise Wrong("url and error are texts, error_at is in Unix seconds")
+    if not isinstance(pending, int | None):
+        raise Wrong("pending is a whole number")
+    now = request.app[STATE].clock.time()
+    token.hooks.clear()
+    token.hooks[url] = Hook(url, now, None, pending or 0, error, (at or now) if error else None)
+    return await _show_hooks(request)
+
+
+async def _delete_hooks(request: web.Request) -> Any:
+    _hooks(request).hooks.clear()
+    return []
+
+
 async def _list_chats(request: web.Request) -> Any:
     return [_summary(chat) for chat in _platform(request).chats.values()]
 
@@ -198,7 +241,7 @@ async def _put_chats(request: web.Request) -> Any:
     body = await read_json(request)
     if not isinstance(body, list):
         raise Wrong("the body is a list of chats")
-    chats = [_fields(item, "chat_id", "title", "type", "threads") for item in body]
+    chats = [_fields(item, "chat_id", *_OF_A_CHAT) for item in body]
     return [_summary(_add(_platform(request), str(chat.pop("chat_id", "")), chat)) for chat in chats]
 
 
@@ -207,7 +250,7 @@ async def _show_chat(request: web.Request) -> Any:
 
 
 async def _put_chat(request: web.Request) -> Any:
-    body = _fields(await read_json(request), "title", "type", "threads") if request.can_read_body else {}
+    body = _fields(await read_json(request), *_OF_A_CHAT) if request.can_read_body else {}
     return _summary(_add(_platform(request), request.match_info["chat_id"], body))
 
 
@@ -217,12 +260,16 @@ def _add(platform: Platform, chat_id: str, fields: dict[str, Any]) -> Chat:
         raise Wrong(f"a chat has a chat_id, and type is one of {', '.join(_KINDS[platform.name])}")
     if threads is not None and not (isinstance(threads, list) and all(isinstance(t, int) for t in threads)):
         raise Wrong("threads is a list of numbers")
-    return platform.add_chat(
+    if fields.get("bot", "owner") not in ROLES:
+        raise Wrong(f"bot is one of {', '.join(ROLES)}")
+    chat = platform.add_chat(
         chat_id,
         title=str(fields.get("title") or ""),
         kind=kind,
         threads=None if threads is None else frozenset(threads),
     )
+    chat.bot = fields.get("bot", chat.bot)
+    return chat
 
 
 async def _delete_chat(request: web.Request) -> Any:
@@ -247,6 +294,7 @@ def _summary(chat: Chat) -> dict[str, Any]:
         "title": chat.title,
         "type": chat.kind,
         "threads": None if chat.threads is None else sorted(chat.threads),
+        "bot": chat.bot,
         "total": chat.total,
         "kept": len(chat.posts),
         "last_at": last.at if last else None,

@@ -53,10 +53,11 @@ _ONLY = {"not_ready": "max", "redirect": "site", "endless": "site"}
 UPLOAD_HOST = "upload_host"
 METHODS = {
     "telegram": (
-        *("getMe", "getChat", "getFile", "download", "sendMessage", "deleteMessage", "sendMediaGroup"),
+        *("getMe", "getChat", "getChatMember", "getWebhookInfo", "setWebhook", "deleteWebhook", "getFile", "download"),
+        *("sendMessage", "deleteMessage", "sendMediaGroup"),
         *("sendPhoto", "sendVideo", "sendDocument", "sendAudio", "sendAnimation"),
     ),
-    "max": ("me", "chats", "messages", "uploads", UPLOAD_HOST),
+    "max": ("me", "chats", "subscriptions", "messages", "uploads", UPLOAD_HOST),
     "site": ("files", "feeds"),
 }
 MOST_FAULTS = 32

@@ -1,4 +1,4 @@
-"""The MAX Bot API, emulated: /me, /chats/{id}, /messages, /uploads under /max.
+"""The MAX Bot API, emulated: /me, /chats/{id}, /subscriptions, /messages, /uploads under /max.
 
 The limits are MAX's: 4000 UTF-16 units of text as it was sent, tags included; the sizes of keyboards and files;
 30 requests a second for a token. A retry-after goes into the header, for the body has no place for it.
@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from vestnik.sandbox import max_messages, max_uploads
+from vestnik.sandbox import max_account, max_messages, max_uploads
 from vestnik.sandbox.faults import Call
 from vestnik.sandbox.max_attachments import names_uploads
 from vestnik.sandbox.max_objects import bot_object
@@ -29,6 +29,10 @@ def routes() -> list[web.RouteDef]:
     return [
         web.get("/max/me", _handler("me", _me)),
         web.get(r"/max/chats/{chat_id:-?\d+}", _handler("chats", _get_chat)),
+        web.get(r"/max/chats/{chat_id:-?\d+}/members/me", _handler("chats", max_account.member)),
+        web.get("/max/subscriptions", _handler("subscriptions", max_account.listed)),
+        web.post("/max/subscriptions", _handler("subscriptions", max_account.subscribe)),
+        web.delete("/max/subscriptions", _handler("subscriptions", max_account.unsubscribe)),
         web.get("/max/messages", _handler("messages", max_messages.listed)),
         web.post("/max/messages", _handler("messages", max_messages.send)),
         web.put("/max/messages", _handler("messages", max_messages.change)),
@@ -100,7 +104,7 @@ def _get_chat(request: web.Request, platform: Platform, token: Token, body: Any)
     return {
         "chat_id": chat.number,
         "type": chat.kind,
-        "status": "active",
+        "status": "left" if chat.bot == "left" else "active",
         "title": chat.title,
         "last_event_time": max_messages.now_ms(request),
         "participants_count": 1,
@@ -110,5 +114,5 @@ def _get_chat(request: web.Request, platform: Platform, token: Token, body: Any)
 
 
 def _nothing(request: web.Request, platform: Platform, token: Token, body: Any) -> dict[str, Any]:
-    known = request.match_info["rest"] in ("me", "messages", "uploads")
+    known = request.match_info["rest"] in ("me", "messages", "uploads", "subscriptions")
     raise Refused(405 if known else 404, None if known else "Path not found", "unknown_method")

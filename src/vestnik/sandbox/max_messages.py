@@ -23,6 +23,8 @@ def send(request: web.Request, platform: Platform, token: Token, body: Any) -> d
         raise Refused(400, "Exactly one of chat_id and user_id is needed", "bad_target")
     _check_object(body)
     chat = find_chat(request, platform)
+    if not chat.takes_posts:
+        raise Refused(403, violation="no_rights")
     if chat.kind == "channel" and body.get("notify") is False:
         raise Refused(400, "errors.send-message.channel-notify", "bad_notify")
     rich = _text(body)

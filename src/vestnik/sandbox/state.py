@@ -20,6 +20,8 @@ MOST_CHATS = 20_000
 MOST_TOKENS = 1_000
 LONGEST_ID = 64
 LONGEST_KEPT = 16_384  # of a text as it was received
+MOST_HOOKS = 32  # of one bot
+ROLES = ("owner", "administrator", "silent", "member", "left")  # a silent administrator may not post
 
 
 class Clock(Protocol):
@@ -86,9 +88,26 @@ class Chat:
     faults: list[Fault] = field(default_factory=list)
     pace: Pace = field(default_factory=Pace)
     minute: Pace = field(default_factory=Pace)
+    bot: str = "administrator"  # what every bot is here, one of ROLES
+
+    @property
+    def takes_posts(self) -> bool:
+        return self.bot in ("owner", "administrator") or (self.bot == "member" and self.kind != "channel")
 
     def find(self, message_id: str) -> Post | None:
         return next((post for post in self.posts if post.message_id == message_id and not post.deleted), None)
+
+
+@dataclass(slots=True)
+class Hook:
+    """An address that updates go to. Nothing is sent there: the sandbox has no updates yet."""
+
+    url: str
+    at: float
+    update_types: list[str] | None = None
+    pending: int = 0
+    error: str | None = None
+    error_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -96,6 +115,7 @@ class Token:
     alias: str
     number: int
     bot: str = ""  # tells bots apart without showing their tokens
+    hooks: dict[str, Hook] = field(default_factory=dict)  # by address; with Telegram there is one at most
     pace: Pace = field(default_factory=Pace)
 
 

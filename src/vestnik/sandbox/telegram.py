@@ -15,6 +15,7 @@ from aiohttp import web
 
 from vestnik.sandbox.faults import Call
 from vestnik.sandbox.state import Platform, Token
+from vestnik.sandbox.telegram_account import delete_webhook, get_chat_member, get_webhook_info, set_webhook
 from vestnik.sandbox.telegram_files import download, get_file
 from vestnik.sandbox.telegram_media import SENDERS, send_media_group
 from vestnik.sandbox.telegram_messages import delete_message, get_chat, get_me, send_message
@@ -83,6 +84,10 @@ async def _download(request: web.Request) -> web.StreamResponse:
 _METHODS: dict[str, Method] = {
     "getme": get_me,
     "getchat": get_chat,
+    "getchatmember": get_chat_member,
+    "getwebhookinfo": get_webhook_info,
+    "setwebhook": set_webhook,
+    "deletewebhook": delete_webhook,
     "getfile": get_file,
     "sendmessage": send_message,
     "deletemessage": delete_message,

@@ -16,6 +16,12 @@ LONGEST_TEXT = 4096
 DELETABLE_FOR = 48 * 3600
 
 
+_NOT_ALLOWED = {
+    "left": (403, "Forbidden: bot is not a member of the {} chat"),
+    "member": (400, "Bad Request: need administrator rights in the channel chat"),
+}
+
+
 def get_me(asked: Asked) -> dict[str, Any]:
     return {
         **bot_object(asked.token),
@@ -73,6 +79,11 @@ def find_chat(asked: Asked) -> Chat:
     return chat
 
 
+def not_allowed(chat: Chat) -> Refused:
+    status, said = _NOT_ALLOWED.get(chat.bot, (400, "Bad Request: not enough rights to send text messages to the chat"))
+    return Refused(status, said.format(chat.kind), "no_rights")
+
+
 def find_thread(chat: Chat, value: object) -> int | None:
     if value is None or value == "":
         return None
@@ -104,6 +115,8 @@ def read_rich(platform: Platform, source: object, parse_mode: object) -> Rich:
 
 def take_turn(asked: Asked, chat: Chat, messages: int = 1) -> None:
     """A group passes where one message would, and counts as all of its messages afterwards."""
+    if not chat.takes_posts:
+        raise not_allowed(chat)
     token, limits, now = asked.token, asked.platform.limits, asked.state.clock.monotonic()
     per_minute = limits.group_per_minute if chat.kind in ("group", "supergroup") else None
     a_minute = None if per_minute is None else per_minute / 60

@@ -102,5 +102,14 @@ def read_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def read_list(value: Any) -> list[Any]:
+    if isinstance(value, str) and value:
+        try:
+            value = loads(value)
+        except ValueError:
+            raise Refused(400, "Bad Request: array expected", "bad_json") from None
+    return value if isinstance(value, list) else []
+
+
 def is_true(value: object) -> bool:
     return value is True or str(value).lower() in ("true", "1")

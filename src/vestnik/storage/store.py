@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,8 +37,19 @@ class ObjectStore:
         self._store = store
         self._root = root
 
+    @property
+    def folder(self) -> Path | None:
+        """Where it lies on this machine, if it does."""
+        return self._root
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """What needs room on this machine: nothing, when the store is elsewhere."""
+        return {"objects": self._root} if self._root is not None else {}
+
     async def put(self, path: str, chunks: AsyncIterator[bytes]) -> None:
         """Writes what comes, or nothing: whatever breaks on the way, also the caller's own chunks, leaves no object."""
+        self._refuse_without_root()
         first, more = await gather(chunks, PART)
         if more:
             await self._put_parts(path, first, chunks)
@@ -79,7 +90,7 @@ class ObjectStore:
             await obstore.rename_async(self._store, source, target)
         await self._make_durable(target)
 
-    async def list(self, prefix: str) -> AsyncIterator[Stat]:
+    async def list(self, prefix: str) -> AsyncGenerator[Stat]:
         """In no order. ``prefix`` is a folder: ``a`` finds ``a/b``, not ``ab``."""
         with told_clearly(prefix):
             stream = obstore.list(self._store, prefix, chunk_size=1000)
@@ -96,7 +107,11 @@ class ObjectStore:
         old = [each.path async for each in self.list(prefix) if each.modified < before]
         for path in old:
             await self.delete(path)
-        return len(old) + await asyncio.to_thread(self._sweep_unfinished, prefix, before)
+        return len(old) + await self.sweep_unfinished(prefix, before)
+
+    async def sweep_unfinished(self, prefix: str, before: datetime) -> int:
+        """What broke off while it was written, and was never an object."""
+        return await asyncio.to_thread(self._sweep_unfinished, prefix, before)
 
     async def _put_parts(self, path: str, first: bytes, chunks: AsyncIterator[bytes]) -> None:
         feed = Feed(lambda parts: self._upload(path, parts))
@@ -131,7 +146,12 @@ class ObjectStore:
         if self._root is None:
             async for _ in self.list("vestnik-is-it-there"):
                 return
-        elif not self._root.is_dir():
+        else:
+            self._refuse_without_root()
+
+    def _refuse_without_root(self) -> None:
+        """A folder that is gone must not be made anew: it would hide the disk that comes back."""
+        if self._root is not None and not self._root.is_dir():
             raise StorageError(f"the folder for objects is gone: {self._root}", hint="is its disk mounted?")
 
     async def _make_durable(self, path: str) -> None:

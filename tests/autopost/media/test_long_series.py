@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import io
+from functools import partial
 from typing import Any
 
+import pytest
 from newsroom import Newsroom, named, picture
 from PIL import Image
 from psycopg.types.json import Jsonb
+
+from vestnik import app
+from vestnik.autopost.dispatcher import Dispatcher
 
 FILES = {f"f{n}": b"%PDF-1.7 number " + bytes([n]) for n in range(7)}
 
@@ -156,3 +161,28 @@ async def test_a_film_that_is_long_in_the_making_is_waited_for(newsroom: Newsroo
         await newsroom.settled()
     assert newsroom.shown("max") == hashes(data)
     assert (await the_delivery(newsroom))["attempt"] == 10
+
+
+async def test_a_series_cut_off_between_two_calls_leaves_nothing_in_doubt(
+    newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop that could not wait for it: what was shown is known, so the channel that holds what is unknown does not hold it."""
+    monkeypatch.setattr(app, "Dispatcher", partial(Dispatcher, grace=0.05))
+    await newsroom.channels("max")
+    await newsroom.sql("update autopost.channels set rate_rps = 0.05, on_unknown = 'hold'")
+    files = dict(list(FILES.items())[:3])
+
+    async def shown() -> bool:
+        progress = (await the_delivery(newsroom))["progress"]
+        return bool(progress) and progress["calls"] == 1
+
+    async with newsroom.open():
+        await newsroom.push({"media": named("file", files)}, **files)
+        await newsroom.until(shown, "the first call is through")
+    (row,) = await newsroom.sql("select status, held_at, last_error from autopost.deliveries")
+    assert (row["status"], row["held_at"], row["last_error"]["code"]) == ("retry", None, "shutdown")
+    assert row["last_error"]["outcome"] == "not_sent"
+    await newsroom.sql("update autopost.channels set rate_rps = null, next_allowed_at = null, last_begin_at = null")
+    async with newsroom.open():
+        await newsroom.settled()
+    assert newsroom.shown("max") == hashes(*files.values())

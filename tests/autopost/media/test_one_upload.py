@@ -123,8 +123,16 @@ async def test_two_processes_upload_once(newsroom: Newsroom) -> None:
     async with newsroom.open("api"):
         await newsroom.push({"media": named("image", ["a"])}, a=picture(width=600, height=400))
     newsroom.fault("telegram", "slow", latency_ms=300, method="sendPhoto")
+    await newsroom.sql("update core.workspaces set status = 'paused'")
     processes = dispatcher(newsroom), dispatcher(newsroom)
+
+    async def both_listen() -> bool:
+        there = "select 1 from pg_stat_activity where datname = current_database() and application_name = %s"
+        return len(await newsroom.sql(there, "vestnik dispatcher listen")) == 2
+
     try:
+        await newsroom.until(both_listen, "two dispatchers")
+        await newsroom.sql("update core.workspaces set status = 'active'")
         await newsroom.settled()
     finally:
         await end(*processes)

@@ -40,7 +40,7 @@ HARMLESS = [
 
 
 async def redacted(jobs: Jobs, text: str) -> str:
-    return str(await jobs.value("select ops.redacted(%s)", text))
+    return str(await jobs.value("select core.redact_text(%s)", text))
 
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS, ids=[text[:40] for text, _ in SECRETS])

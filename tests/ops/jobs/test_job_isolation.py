@@ -10,9 +10,10 @@ from uuid import UUID
 from job_rig import Jobs
 
 from vestnik.db.pool import Pool, make_pool
-from vestnik.ops.jobs.housekeeping import prune, sweep
+from vestnik.ops.jobs.housekeeping import FINISHED_JOBS, sweep
 from vestnik.ops.jobs.run import Result
 from vestnik.ops.jobs.settler import Settler
+from vestnik.ops.retention import run
 
 
 async def neighbours(own_jobs: Jobs) -> tuple[Jobs, Jobs]:
@@ -84,4 +85,5 @@ async def test_a_workspace_that_cannot_be_swept_or_pruned_stops_no_other(own_job
     await nothing_moves_in_aaa(own_jobs)
     assert await sweep(pool) == 1
     assert [await status(jobs, row["job_id"]) for jobs, row in zip(both, runs, strict=True)] == ["running", "retry"]
-    assert await prune(pool) == 1
+    done = await run(pool, [FINISHED_JOBS])
+    assert (done["removed"], list(done["failed"])) == ({"jobs": 1}, ["aaa/jobs"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from vestnik.autopost.media.fetch import FetchFailed, fetch
 from vestnik.db.pool import Pool, call
 from vestnik.download import Downloader
 from vestnik.ops.jobs.registry import Backoff, JobContext, JobFailed, JobKind, JobRetry
+from vestnik.storage import StorageError
 
 ATTEMPTS = 5
 
@@ -77,13 +79,36 @@ async def arrived(pool: Pool, workspace_id: str, message_id: str, blobs: Sequenc
         )
         select done.released from done left join woken on true"""
     described = Jsonb([as_origin(blob) | {"place": place} for place, blob in blobs])
-    return int((await call(pool, query, (workspace_id, message_id, described, workspace_id)))[0]["released"])
+    released = int((await call(pool, query, (workspace_id, message_id, described, workspace_id)))[0]["released"])
+    for _, blob in blobs:
+        await _keep_one_copy(pool, workspace_id, blob)
+    return released
 
 
 async def keep_origin(pool: Pool, workspace_id: str, blob: Blob) -> str:
     """A file of this workspace from now on; returns the blob_ref by which posts may name it."""
     query = "select autopost.store_origin(%s, %s) as blob_ref"
-    return str((await call(pool, query, (workspace_id, Jsonb(as_origin(blob)))))[0]["blob_ref"])
+    blob_ref = str((await call(pool, query, (workspace_id, Jsonb(as_origin(blob)))))[0]["blob_ref"])
+    await _keep_one_copy(pool, workspace_id, blob)
+    return blob_ref
+
+
+async def _keep_one_copy(pool: Pool, workspace_id: str, blob: Blob) -> None:
+    """Of a file that was there already, the copy that came now is one too many, unless the other is lost.
+
+    What a failing store leaves here, the garbage collection finds as an object that no row names.
+    """
+    find = "select origin_url from autopost.media_origin where workspace_id = %s and blob_ref = %s"
+    with suppress(StorageError):
+        while found := await call(pool, find, (workspace_id, blob.blob_ref)):
+            kept = found[0]["origin_url"]
+            if kept == blob.path or blob.store is None:
+                return
+            if await blob.store.exists(kept):
+                await blob.store.delete(blob.path)
+                return
+            lost = (workspace_id, blob.blob_ref, kept, blob.path)
+            await call(pool, "select autopost.replace_origin(%s, %s, %s, %s)", lost)
 
 
 def as_origin(blob: Blob) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 from uuid import uuid4
@@ -21,7 +21,7 @@ LONGEST_NAME = 120
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """``blob_ref`` is by what posts name it: the hash of its bytes."""
+    """``blob_ref`` is by what posts name it: the hash of its bytes. ``store`` is where its copy lies, under ``path``."""
 
     blob_ref: str
     path: str
@@ -31,6 +31,7 @@ class Blob:
     file_name: str | None = None
     width: int | None = None
     height: int | None = None
+    store: ObjectStore | None = field(default=None, repr=False, compare=False)
 
 
 class FileTooLarge(MediaRefused):
@@ -42,6 +43,10 @@ class FileTooLarge(MediaRefused):
 class BlobStore:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._store
 
     async def keep(
         self,
@@ -61,14 +66,14 @@ class BlobStore:
             kind = inspected(bytes(seen.head), wanted, declared, name or "")
             sha256 = seen.digest.hexdigest()
             blob_ref = f"sha256:{sha256}"
-            path = path_of(workspace_id, sha256)
+            path = f"{folder_of(workspace_id, sha256[:2])}/{sha256}.{uuid4().hex[:16]}"
             await self._store.rename(arriving, path)
         except BaseException:
             with suppress(StorageError):
                 await self._store.delete(arriving)
             raise
         return Blob(
-            blob_ref, path, sha256, kind.content_type, seen.size, file_name(name), kind.width, kind.height
+            blob_ref, path, sha256, kind.content_type, seen.size, file_name(name), kind.width, kind.height, self._store
         )  # fmt: skip
 
     async def sweep(self, older_than: timedelta) -> int:
@@ -76,9 +81,10 @@ class BlobStore:
         return await self._store.sweep(INCOMING, datetime.now(UTC) - older_than)
 
 
-def path_of(workspace_id: str, sha256: str) -> str:
-    """Each workspace's own: what one of them forgets, no other loses."""
-    return f"{KEPT}/{quote(workspace_id, safe='')}/{sha256[:2]}/{sha256}"
+def folder_of(workspace_id: str, shard: str = "") -> str:
+    """Each workspace's own: what one of them forgets, no other loses. Every copy in it has a name of its own, so that one
+    which comes in is never the one that is just being deleted."""
+    return f"{KEPT}/{quote(workspace_id, safe='')}" + (f"/{shard}" if shard else "")
 
 
 def file_name(name: str | None) -> str | None:

@@ -60,16 +60,19 @@ async def try_source(
     return {**about, "items": [await _with_channels(puller.pool, adapters, workspace_id, item) for item in items]}
 
 
-async def run_soon(pool: Pool, workspace_id: str, source_id: str) -> UUID:
+async def run_soon(pool: Pool, workspace_id: str, source_id: str, *, actor: str = "vestnik") -> UUID:
     """The job that reads it: a new one, or the one that is waiting or running already."""
-    await call(pool, "select autopost.require_source(%s, %s)", (workspace_id, source_id))
+    query = "select autopost.require_source(%s, %s), core.note_change(%s, %s, 'run_asked', %s)"
+    await call(pool, query, (workspace_id, source_id, workspace_id, actor, f"source {source_id}"))
     job = await enqueue(pool, workspace_id, KIND, {"source_id": source_id}, unique_key=unique_key(source_id))
     return job.job_id
 
 
-async def remove_source(pool: Pool, workspace_id: str, source_id: str) -> None:
+async def remove_source(pool: Pool, workspace_id: str, source_id: str, *, actor: str = "vestnik") -> None:
     """With its place and its memory of items; what it has posted stays."""
-    found = await call(pool, "select autopost.remove_source(%s, %s) as removed", (workspace_id, source_id))
+    query = """with done as materialized (select autopost.remove_source(%s, %s) as removed)
+               select removed, case when removed then core.note_change(%s, %s, 'removed', %s) end from done"""
+    found = await call(pool, query, (workspace_id, source_id, workspace_id, actor, f"source {source_id}"))
     if not found[0]["removed"]:
         raise NotFound(f"no source {source_id} in workspace {workspace_id}")
 

@@ -1,4 +1,4 @@
-"""What is done aside: jobs of silent runners come back, and what is long over goes."""
+"""What is done aside: jobs of silent runners come back; and the rule by which what is long over goes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from psycopg_pool import PoolTimeout
 from vestnik.db.pool import Pool, call
 from vestnik.db.refusals import OF_THE_ROWS
 from vestnik.log import get_log
+from vestnik.ops.retention import Pages
 
 SWEEP_EVERY = 5.0
-PRUNE_EVERY = 3600.0
 BATCH = 500
 log = get_log()
 
 
 async def keep_house(pool: Pool) -> None:
-    last_pruned = float("-inf")
     while True:
         try:
             await sweep(pool)
-            if asyncio.get_running_loop().time() - last_pruned >= PRUNE_EVERY:
-                await prune(pool)
-                last_pruned = asyncio.get_running_loop().time()
         except (psycopg.Error, PoolTimeout) as e:
             log.warning("jobs.housekeeping_failed", error=str(e).strip())
         await asyncio.sleep(SWEEP_EVERY)
@@ -33,25 +29,20 @@ async def keep_house(pool: Pool) -> None:
 
 async def sweep(pool: Pool) -> int:
     """Every workspace where something runs; returns how many jobs came back."""
-    return await _in_each(pool, _WORKSPACES_THAT_RUN, "select ops.sweep_jobs(%s, p_limit => %s) as n", "jobs.swept")
+    return await _in_each(pool, _WORKSPACES_THAT_RUN, "select ops.sweep_jobs(%s, p_limit => %s) as n")
 
 
-async def prune(pool: Pool) -> int:
-    """What is older than the functions' default; returns how many jobs are forgotten."""
-    return await _in_each(pool, _WORKSPACES, "select ops.prune_jobs(%s, p_limit => %s) as n", "jobs.pruned")
-
-
-async def _in_each(pool: Pool, workspaces: LiteralString, query: LiteralString, action: str) -> int:
+async def _in_each(pool: Pool, workspaces: LiteralString, query: LiteralString) -> int:
     total = 0
     for row in await call(pool, workspaces):
         try:
             count = await _page_by_page(pool, query, row["workspace_id"])
         except OF_THE_ROWS as e:
-            log.error(f"{action}_not", workspace_id=row["workspace_id"], error=str(e))
+            log.error("jobs.swept_not", workspace_id=row["workspace_id"], error=str(e))
             continue
         total += count
         if count:
-            log.info(action, workspace_id=row["workspace_id"], jobs=count)
+            log.info("jobs.swept", workspace_id=row["workspace_id"], jobs=count)
     return total
 
 
@@ -63,7 +54,21 @@ async def _page_by_page(pool: Pool, query: LiteralString, workspace_id: str) -> 
     return total
 
 
-_WORKSPACES = "select workspace_id from core.workspaces union all select '*'"
+FINISHED_JOBS = Pages(
+    "jobs",
+    "finished jobs, the dead four times as long",
+    """with gone as materialized (
+           select ops.prune_jobs(%(workspace_id)s, %(keep)s, %(limit)s, coalesce(%(now)s::timestamptz, now())) as n
+       )
+       select n as removed, n >= %(limit)s as more,
+              ops.note_retention(%(workspace_id)s, 'jobs', n, p_now => coalesce(%(now)s::timestamptz, now()))
+       from gone""",
+    """select count(*) as going, null as place, min(j.finished_at) as oldest
+       from ops.jobs j, (select coalesce(%(now)s::timestamptz, now()) - %(keep)s::interval) x (before)
+       where j.workspace_id = %(workspace_id)s and j.job_id < ops.first_id(before)
+         and j.finished_at < before - %(keep)s::interval * case j.status when 'dead' then 3 else 0 end""",
+    for_service=True,
+)
 _WORKSPACES_THAT_RUN = """
 select w.workspace_id from (select workspace_id from core.workspaces union all select '*') w
 where exists (select from ops.jobs j where j.workspace_id = w.workspace_id and j.status = 'running')"""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from vestnik.errors import VestnikError
-from vestnik.log import get_log
+from vestnik.log import about, get_log
 from vestnik.ops.jobs.registry import JobContext, JobFailed, JobKind, JobRetry, JobSnooze, Stats
 
 Outcome = Literal["done", "retry", "failed", "snoozed", "released", "cancelled"]
@@ -79,6 +79,7 @@ class Run:
         return {"job_id": str(context.job_id), "kind": context.kind, "workspace_id": context.workspace_id}
 
     async def _perform(self) -> Result:
+        about(**self.names())
         try:
             return self._result_of("done", stats=await self._kind.handler(self.context))
         except JobSnooze as e:

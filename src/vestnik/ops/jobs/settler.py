@@ -12,6 +12,7 @@ from vestnik.db.pool import Pool, call
 from vestnik.db.settling import Settling
 from vestnik.log import get_log
 from vestnik.ops.jobs.run import Result
+from vestnik.telemetry.instruments import job_runs, workspaces
 
 log = get_log()
 
@@ -23,8 +24,11 @@ class Settler(Settling[Result]):
 
     async def write(self, workspace_id: str, batch: list[Result]) -> None:
         results = Jsonb([_as_json(result) for result in batch])
-        for row in await call(self._pool, _SETTLE, (workspace_id, results)):
-            self._tell(row["outcome"], next(result for result in batch if result.job_id == row["job_id"]))
+        odd = {row["job_id"]: row["outcome"] for row in await call(self._pool, _SETTLE, (workspace_id, results))}
+        for result in batch:
+            job_runs.add(workspaces(workspace_id), result.kind, odd.get(result.job_id, result.outcome))
+            if result.job_id in odd:
+                self._tell(odd[result.job_id], result)
 
     def bare(self, result: Result) -> Result:
         error = result.error and {key: ascii(str(value))[1:-1] for key, value in result.error.items()}

@@ -16,6 +16,7 @@ from vestnik.db.pool import Pool, call
 from vestnik.errors import InvalidPayload, NotFound
 from vestnik.ops.jobs.clock import Missed, Rule
 
+NOBODY = "vestnik"  # who acts where nobody is named
 SERVICE = "*"  # the workspace of jobs that are no workspace's
 STATUSES = ("waiting", "running", "retry", "done", "dead", "cancelled")
 Row = dict[str, Any]
@@ -67,10 +68,10 @@ async def enqueue_many(pool: Pool, workspace_id: str, jobs: Sequence[NewJob]) ->
 async def list_jobs(
     pool: Pool, workspace_id: str | None = None, *, status: str | None = None, kind: str | None = None, limit: int = 50
 ) -> list[Row]:
-    """The newest first."""
+    """The newest first. What the service itself has done by the clock is told only to who asks for it: there is much of it."""
     if status is not None and status not in STATUSES:
         raise NotFound(f"no job can be {status!r}", hint=f"one of {', '.join(STATUSES)}")
-    return await call(pool, _LIST, (workspace_id, workspace_id, status, status, kind, kind, limit))
+    return await call(pool, _LIST, {"workspace_id": workspace_id, "status": status, "kind": kind, "limit": limit})
 
 
 async def show_job(pool: Pool, workspace_id: str, job_id: UUID) -> Row:
@@ -82,30 +83,40 @@ async def show_job(pool: Pool, workspace_id: str, job_id: UUID) -> Row:
     return found[0] | {"runs": runs}
 
 
-async def retry_job(pool: Pool, workspace_id: str, job_id: UUID) -> None:
+async def retry_job(pool: Pool, workspace_id: str, job_id: UUID, *, actor: str = NOBODY) -> None:
     """A dead or cancelled job goes again, with one more try."""
-    await call(pool, f"select ops.retry_job(%s, %s), {_WAKE}", (workspace_id, job_id, workspace_id))
+    query = f"select ops.retry_job(%s, %s), {_NOTE}, {_WAKE}"
+    noted = (workspace_id, actor, "job_retried", f"job {job_id}")
+    await call(pool, query, (workspace_id, job_id, *noted, workspace_id))
 
 
-async def run_job_now(pool: Pool, workspace_id: str, job_id: UUID) -> None:
+async def run_job_now(pool: Pool, workspace_id: str, job_id: UUID, *, actor: str = NOBODY) -> None:
     """A job that waits for its time goes at once."""
-    await call(pool, f"select ops.run_job_now(%s, %s), {_WAKE}", (workspace_id, job_id, workspace_id))
+    query = f"select ops.run_job_now(%s, %s), {_NOTE}, {_WAKE}"
+    noted = (workspace_id, actor, "job_run", f"job {job_id}")
+    await call(pool, query, (workspace_id, job_id, *noted, workspace_id))
 
 
-async def cancel_job(pool: Pool, workspace_id: str, job_id: UUID) -> str:
+async def cancel_job(pool: Pool, workspace_id: str, job_id: UUID, *, actor: str = NOBODY) -> str:
     """Returns its status: one that is ``running`` ends as soon as its runner hears of it."""
-    query = "select ops.cancel_job(%s, %s) as status, pg_notify('vestnik_jobs', 'cancelled')"
-    return str((await call(pool, query, (workspace_id, job_id)))[0]["status"])
+    query = f"select ops.cancel_job(%s, %s) as status, {_NOTE}, pg_notify('vestnik_jobs', 'cancelled')"
+    noted = (workspace_id, actor, "job_cancelled", f"job {job_id}")
+    return str((await call(pool, query, (workspace_id, job_id, *noted)))[0]["status"])
 
 
-async def pause_kind(pool: Pool, workspace_id: str, kind: str) -> bool:
+async def pause_kind(pool: Pool, workspace_id: str, kind: str, *, actor: str = NOBODY) -> bool:
     """Nothing of this kind begins any more. False: it was paused already."""
-    return bool((await call(pool, "select ops.pause_kind(%s, %s) as new", (workspace_id, kind)))[0]["new"])
+    query = f"with done as materialized (select ops.pause_kind(%s, %s) as new) select new, {_NOTE_NEW} from done"
+    noted = (workspace_id, actor, "kind_paused", f"jobs {kind}")
+    return bool((await call(pool, query, (workspace_id, kind, *noted)))[0]["new"])
 
 
-async def resume_kind(pool: Pool, workspace_id: str, kind: str) -> bool:
-    query = f"select ops.resume_kind(%s, %s) as new, {_WAKE}"
-    return bool((await call(pool, query, (workspace_id, kind, workspace_id)))[0]["new"])
+async def resume_kind(pool: Pool, workspace_id: str, kind: str, *, actor: str = NOBODY) -> bool:
+    query = (
+        f"with done as materialized (select ops.resume_kind(%s, %s) as new) select new, {_NOTE_NEW}, {_WAKE} from done"
+    )
+    noted = (workspace_id, actor, "kind_resumed", f"jobs {kind}")
+    return bool((await call(pool, query, (workspace_id, kind, *noted, workspace_id)))[0]["new"])
 
 
 async def list_kinds(pool: Pool, workspace_id: str | None = None) -> list[Row]:
@@ -173,9 +184,10 @@ async def remove_schedule(pool: Pool, workspace_id: str, schedule_id: str) -> bo
     return bool((await call(pool, query, (workspace_id, schedule_id)))[0]["gone"])
 
 
-async def fire_schedule_now(pool: Pool, workspace_id: str, schedule_id: str) -> Enqueued:
+async def fire_schedule_now(pool: Pool, workspace_id: str, schedule_id: str, *, actor: str = NOBODY) -> Enqueued:
     """A job of a schedule beside its ticks, which stay as they are. At most one such job is unfinished."""
-    found = await call(pool, _FIRE_NOW, (workspace_id, schedule_id))
+    noted = (workspace_id, actor, "schedule_fired", f"schedule {schedule_id}")
+    found = await call(pool, _FIRE_NOW, (*noted, workspace_id, schedule_id))
     if not found:
         raise NotFound(f"no schedule {schedule_id} in workspace {workspace_id}", hint="vestnik jobs schedules")
     schedule = found[0]
@@ -215,13 +227,19 @@ with done as materialized (
 )
 select done.job_id, done.is_new from done left join woken on true order by done.item
 """
-_FIRE_NOW = "select kind, payload, priority from ops.schedules where workspace_id = %s and schedule_id = %s"
+_NOTE = "core.note_change(%s, %s, %s, %s)"
+_NOTE_NEW = "case when new then core.note_change(%s, %s, %s, %s) end"
+_FIRE_NOW = (
+    f"select kind, payload, priority, {_NOTE} as noted from ops.schedules where workspace_id = %s and schedule_id = %s"
+)
 _COLUMNS = """job_id, workspace_id, kind, status, priority, attempt, run_at, created_at, started_at, finished_at, worker,
     schedule_id, progress, last_error"""
 _LIST = f"""
 select {_COLUMNS} from ops.jobs
-where (%s::text is null or workspace_id = %s) and (%s::text is null or status = %s) and (%s::text is null or kind = %s)
-order by job_id desc limit %s
+where (%(workspace_id)s::text is null or workspace_id = %(workspace_id)s)
+  and (%(status)s::text is null or status = %(status)s) and (%(kind)s::text is null or kind = %(kind)s)
+  and not (workspace_id = '*' and status = 'done' and num_nonnulls(%(workspace_id)s::text, %(status)s, %(kind)s) = 0)
+order by job_id desc limit %(limit)s
 """
 _SHOW = f"""
 select {_COLUMNS}, unique_key, payload, tick, trace_id, max_attempts, lease, lease_until, cancel_requested_at from ops.jobs

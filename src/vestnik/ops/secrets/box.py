@@ -6,9 +6,12 @@ import base64
 import hashlib
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from vestnik.db.embedded.files import give_to_owner_of
 from vestnik.errors import ConfigError
@@ -19,12 +22,13 @@ KEY_FILE = "secret.key"
 class SecretBox:
     def __init__(self, key: bytes) -> None:
         self._fernet = Fernet(key)
+        self._key = base64.urlsafe_b64decode(key)
 
     @classmethod
     def open(cls, data_dir: Path, secret_key: str | None) -> SecretBox:
         """The key of the settings if there is one (any text will do), else the data folder's own."""
         if secret_key:
-            return cls(base64.urlsafe_b64encode(hashlib.sha256(secret_key.encode()).digest()))
+            return cls.open_with(secret_key)
         path = data_dir / KEY_FILE
         try:
             return cls(_key_of(path))
@@ -32,6 +36,22 @@ class SecretBox:
             raise ConfigError(
                 f"{path} does not hold a key", hint="restore it from a backup, or set VESTNIK_SECRET_KEY"
             ) from None
+
+    @classmethod
+    def open_with(cls, secret_key: str) -> SecretBox:
+        return cls(base64.urlsafe_b64encode(hashlib.sha256(secret_key.encode()).digest()))
+
+    @classmethod
+    def earlier(cls, data_dir: Path, secret_key: str | None, earlier_keys: Sequence[str]) -> list[SecretBox]:
+        """Those of keys that were in use before: the named ones, and the data folder's own when a named one took its place."""
+        boxes = [cls.open_with(key) for key in earlier_keys if key]
+        if secret_key and (data_dir / KEY_FILE).exists():
+            boxes.append(cls.open(data_dir, None))
+        return boxes
+
+    def derive(self, purpose: bytes) -> bytes:
+        """A key of its own for each purpose; none tells of another."""
+        return HKDF(hashes.SHA256(), length=32, salt=None, info=purpose).derive(self._key)
 
     def lock(self, secret: str) -> bytes:
         return self._fernet.encrypt(secret.encode())

@@ -19,6 +19,10 @@ class Credentials:
         self._pool, self._box, self._clock = pool, box, clock
         self._known: dict[tuple[str, str, str], tuple[float, str]] = {}
 
+    @property
+    def box(self) -> SecretBox:
+        return self._box
+
     async def resolve(self, workspace_id: str, platform: str, auth_ref: str) -> str:
         """The token, as adapters ask for it; raises NotFound."""
         name = (workspace_id, platform, auth_ref)

@@ -60,14 +60,14 @@ begin
         update autopost.deliveries d
         set status = 'failed_permanent', next_retry_at = null, held_at = null, updated_at = p_now,
             not_before = case when d.not_before = 'infinity' then p_now else d.not_before end,
-            last_error = jsonb_build_object('category', 'PERMANENT', 'scope', 'delivery', 'code', 'cancelled', 'message', left(p_reason, 500))
+            last_error = jsonb_build_object('category', 'PERMANENT', 'scope', 'delivery', 'code', 'cancelled', 'message', left(core.redact_text(p_reason), 500))
         from unsent u
         where d.workspace_id = p_workspace_id and d.delivery_id = u.delivery_id and u.status in ('queued', 'retry')
         returning d.delivery_id, d.message_id, d.channel_id, d.attempt, d.trace_id, u.status as from_status
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, 'cancelled', m.attempt,
-               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', p_reason, 'from_status', m.from_status)
+               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', core.redact_text(p_reason), 'from_status', m.from_status)
         from moved m
     )
     select u.delivery_id, u.channel_id, case when m.delivery_id is null then 'too_late' else 'cancelled' end
@@ -104,7 +104,7 @@ begin
     ), noted as (
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.uuid7(p_now), m.delivery_id, m.message_id, m.channel_id, p_now, 'rescheduled', m.attempt,
-               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', p_reason, 'from', m.from_moment,
+               jsonb_build_object('trace_id', m.trace_id, 'operator', p_operator, 'reason', core.redact_text(p_reason), 'from', m.from_moment,
                                   'to', p_scheduled_for)
         from moved m
     )

@@ -113,9 +113,14 @@ language sql volatile as $$
     where s.channel_id_last <> excluded.channel_id_last
 $$;
 
--- Groups get their row with their first channel, so that the lock always exists; then both kinds of lock, in order.
+-- Groups get their row with their first channel, so that the lock always exists; then both kinds of lock, in order. Who changes
+-- the group of a channel holds its row: with that locked too, the group is final. One that a channel came into meanwhile is out of
+-- order by then, so nobody waits for it: when it is taken, the caller starts over (40001).
 create or replace function autopost.lock_channels(p_workspace_id text, p_channel_ids text[]) returns void
 language plpgsql as $$
+declare
+    locked text[];
+    wanted text[];
 begin
     insert into autopost.platform_limits (workspace_id, platform, rate_group)
     select distinct c.workspace_id, c.platform, c.rate_group
@@ -126,15 +131,26 @@ begin
     order by 2, 3
     on conflict do nothing;
 
-    perform from autopost.platform_limits g
-    where g.workspace_id = p_workspace_id and (g.platform, g.rate_group) in (
-        select c.platform, c.rate_group from autopost.channels c
-        where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids))
-    order by g.platform, g.rate_group for no key update;
+    select array_agg(x.grp) into locked from (
+        select g.platform || '/' || g.rate_group as grp from autopost.platform_limits g
+        where g.workspace_id = p_workspace_id and (g.platform, g.rate_group) in (
+            select c.platform, c.rate_group from autopost.channels c
+            where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids))
+        order by g.platform, g.rate_group for no key update) x;
 
-    perform from autopost.channels c
-    where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids)
-    order by c.channel_id for no key update;
+    select array_agg(distinct x.grp) into wanted from (
+        select c.platform || '/' || c.rate_group as grp from autopost.channels c
+        where c.workspace_id = p_workspace_id and c.channel_id = any (p_channel_ids)
+        order by c.channel_id for no key update) x;
+
+    if not wanted <@ locked then
+        locked := locked || array(
+            select g.platform || '/' || g.rate_group from autopost.platform_limits g
+            where g.workspace_id = p_workspace_id and g.platform || '/' || g.rate_group = any (wanted) for no key update skip locked);
+        if not wanted <@ coalesce(locked, '{}') then
+            raise exception 'a channel came into another group meanwhile' using errcode = '40001';
+        end if;
+    end if;
 end $$;
 
 -- The oldest due rows of the locked channels, for each channel as many as its place in p_counts says.

@@ -117,7 +117,8 @@ begin
 
     insert into autopost.events (workspace_id, id, message_id, ts, action, meta)
     select p_workspace_id, core.uuid7(p_now), s.message_id, p_now, 'message_tag_mismatch',
-           jsonb_build_object('trace_id', p.trace_id, 'run_id', p_run_id, 'first_seen', s.tags, 'now', p.tags)
+           jsonb_build_object('trace_id', p.trace_id, 'run_id', p_run_id, 'first_seen', core.redact(to_jsonb(s.tags)),
+                              'now', core.redact(to_jsonb(p.tags)))
     from unnest(stored) s join unnest(p_posts) p on p.item = s.item
     where s.tags <> p.tags;
 

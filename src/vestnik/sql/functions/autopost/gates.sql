@@ -106,7 +106,7 @@ language sql volatile as $$
     ), noted as (
         insert into autopost.events (workspace_id, id, channel_id, ts, action, meta)
         select p_workspace_id, core.uuid7(p_now), f.channel_id, p_now, 'channel_enabled', jsonb_strip_nulls(jsonb_build_object(
-            'operator', p_operator, 'reason', p_reason, 'error_streak', f.error_streak, 'paused_until', f.paused_until))
+            'operator', p_operator, 'reason', core.redact_text(p_reason), 'error_streak', f.error_streak, 'paused_until', f.paused_until))
         from forgiven f
     )
     select f.channel_id from forgiven f order by 1

@@ -60,7 +60,7 @@ $$;
 -- What was turned away stays visible, at the price of one row per endpoint, second and reason.
 create or replace function autopost.record_refusals(
     p_workspace_id text, p_endpoint_id text, p_action text, p_reason text, p_count integer,
-    p_now timestamptz default now()) returns void
+    p_now timestamptz default now(), p_payload_ref text default null) returns void
 language plpgsql as $$
 declare
     second timestamptz := date_trunc('second', p_now);
@@ -70,12 +70,13 @@ declare
     event uuid := md5(concat_ws('|', p_endpoint_id, p_action, p_reason, second))::uuid;
     run uuid := md5(concat_ws('|', p_endpoint_id, 'refused', second))::uuid;
 begin
-    insert into autopost.events as e (workspace_id, id, ts, action, attempt, result, meta)
+    insert into autopost.events as e (workspace_id, id, ts, action, attempt, result, payload_ref, meta)
     values (p_workspace_id, event, second, p_action, 0,
-            case p_action when 'ingress_dedup_dropped' then 'ok' else 'error' end,
-            jsonb_build_object('endpoint_id', p_endpoint_id, 'reason', p_reason, 'count', p_count))
+            case p_action when 'ingress_dedup_dropped' then 'ok' else 'error' end, p_payload_ref,
+            jsonb_build_object('endpoint_id', p_endpoint_id, 'reason', core.redact_text(p_reason), 'count', p_count))
     on conflict (workspace_id, ts, id) do update
-    set meta = jsonb_set(e.meta, '{count}', to_jsonb((e.meta ->> 'count')::bigint + p_count));
+    set meta = jsonb_set(e.meta, '{count}', to_jsonb((e.meta ->> 'count')::bigint + p_count)),
+        payload_ref = coalesce(e.payload_ref, excluded.payload_ref);
 
     insert into autopost.ingest_runs as r (workspace_id, run_id, kind, started_at, finished_at, stats_json)
     values (p_workspace_id, run, 'push', second, p_now,

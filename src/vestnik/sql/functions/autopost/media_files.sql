@@ -1,6 +1,7 @@
 -- The files behind a post's media: stored, asked for, arrived or failed; and the platforms' own handles for them.
 
--- A file lies in the object store; from now on posts may name it. p_blob is what the program knows of it.
+-- A file lies in the object store; from now on posts may name it. p_blob is what the program knows of it. Of a file that is
+-- known the first copy stays: it may be read just now. The caller removes the other one, see media_gc.sql.
 create or replace function autopost.store_origin(p_workspace_id text, p_blob jsonb, p_now timestamptz default now()) returns text
 language sql volatile as $$
     insert into autopost.media_origin as o
@@ -9,7 +10,8 @@ language sql volatile as $$
             (p_blob ->> 'size_bytes')::bigint, p_blob ->> 'file_name',
             jsonb_strip_nulls(jsonb_build_object('width', p_blob -> 'width', 'height', p_blob -> 'height')), p_now, p_now)
     on conflict (workspace_id, blob_ref) do update
-    set origin_url = excluded.origin_url, content_type = excluded.content_type, size_bytes = excluded.size_bytes,
+    set origin_url = case when o.deleted_at is null then o.origin_url else excluded.origin_url end,
+        content_type = excluded.content_type, size_bytes = excluded.size_bytes,
         file_name = coalesce(o.file_name, excluded.file_name), meta = excluded.meta,
         last_seen_at = greatest(o.last_seen_at, p_now), deleted_at = null
     returning o.blob_ref
@@ -126,7 +128,7 @@ create or replace function autopost.media_failed(
 language plpgsql as $$
 declare
     error constant jsonb := jsonb_build_object('category', 'PERMANENT', 'scope', 'delivery', 'code', 'media_missing_origin',
-        'message', left(p_reason, 500));
+        'message', left(core.redact_text(p_reason), 500));
     failed integer;
 begin
     perform from autopost.messages m where m.workspace_id = p_workspace_id and m.message_id = p_message_id for no key update;

@@ -268,5 +268,5 @@ $$;
 create or replace function autopost.validation_error(p_reason text) returns jsonb
 language sql immutable parallel safe as $$
     select case when p_reason is not null then jsonb_build_object(
-        'category', 'PERMANENT', 'scope', 'delivery', 'code', 'validation_failed', 'message', p_reason) end
+        'category', 'PERMANENT', 'scope', 'delivery', 'code', 'validation_failed', 'message', core.redact_text(p_reason)) end
 $$;

@@ -127,9 +127,9 @@ language sql volatile as $$
         from (select left(f.problem, 100) as problem, count(*) as n from unnest(p_fresh) f where f.outcome = 'skipped' group by 1) s
     ), reason as (
         select coalesce(jsonb_agg(x.reason), '[]') as reasons from (
-            select jsonb_build_object('reason', left(n #>> '{}', 300)) as reason from jsonb_array_elements(p_notes) n
+            select jsonb_build_object('reason', left(core.redact_text(n #>> '{}'), 300)) as reason from jsonb_array_elements(p_notes) n
             union all
-            select jsonb_build_object('key', left(f.key, 200), 'reason', left(f.problem, 300)) from unnest(p_fresh) f where f.outcome = 'invalid'
+            select jsonb_build_object('key', left(f.key, 200), 'reason', left(core.redact_text(f.problem), 300)) from unnest(p_fresh) f where f.outcome = 'invalid'
             limit 50) x
     )
     update autopost.ingest_runs r
@@ -158,11 +158,11 @@ declare
     stats jsonb;
 begin
     update autopost.ingest_runs r
-    set finished_at = p_now, stats_json = r.stats_json || jsonb_strip_nulls(jsonb_build_object('outcome', p_outcome, 'error', p_error))
+    set finished_at = p_now, stats_json = r.stats_json || jsonb_strip_nulls(jsonb_build_object('outcome', p_outcome, 'error', core.redact(p_error)))
     where r.workspace_id = p_workspace_id and r.run_id = p_run_id
     returning r.stats_json into stats;
     update autopost.pull_sources s
-    set last_run_at = p_now, last_error = p_error, failures = case when p_error is null then 0 else s.failures + 1 end
+    set last_run_at = p_now, last_error = core.redact(p_error), failures = case when p_error is null then 0 else s.failures + 1 end
     where s.workspace_id = p_workspace_id and s.source_id = p_source_id;
     return stats;
 end $$;

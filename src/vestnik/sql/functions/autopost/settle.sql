@@ -83,7 +83,8 @@ language sql volatile as $$
         insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, meta)
         select p_workspace_id, core.nth_uuid(ids.base, row_number() over ()), s.delivery_id, s.message_id, s.channel_id, p_now,
                'sent', s.attempt,
-               jsonb_build_object('trace_id', s.trace_id, 'provider_message_id', s.provider_message_id, 'raw', s.meta)
+               jsonb_build_object('trace_id', s.trace_id, 'provider_message_id', s.provider_message_id,
+                                  'raw', autopost.redacted_answer(s.meta))
         from settled s, ids
     )
     select coalesce(array_agg(s.delivery_id), '{}') from settled s
@@ -140,19 +141,20 @@ begin
     return p_outcome;
 end $$;
 
--- One normalised error, cut to what an audit needs.
+-- One normalised error, redacted, then cut to what an audit needs: half a token is still half a token.
 create or replace function autopost.normal_error(p_error jsonb, p_category text) returns jsonb
 language sql immutable as $$
     select jsonb_strip_nulls(jsonb_build_object(
         'category', p_category,
         'scope', case when p_error ->> 'scope' in ('delivery', 'channel', 'platform') then p_error ->> 'scope' else 'delivery' end,
-        'code', left(coalesce(p_error ->> 'code', 'unknown'), 100),
-        'message', left(p_error ->> 'message', 500),
+        'code', left(core.redact_text(left(coalesce(p_error ->> 'code', 'unknown'), 20000)), 100),
+        'message', left(core.redact_text(left(p_error ->> 'message', 20000)), 500),
         'retry_after_ms', case when jsonb_typeof(p_error -> 'retry_after_ms') = 'number'
                           then least((p_error ->> 'retry_after_ms')::numeric, 1e12) end,
         'scope_named', case when p_error -> 'scope_named' = 'true' then p_error -> 'scope_named' end,
-        'outcome', p_error #> '{raw,outcome}',
-        'raw', left(nullif(p_error ->> 'raw', '{}'), 500)))
+        'outcome', core.redact(p_error #> '{raw,outcome}'),
+        'raw', left(nullif(case when length(p_error ->> 'raw') <= 20000 then core.redact(p_error -> 'raw') #>> '{}'
+                                else core.redact_text(left(p_error ->> 'raw', 20000)) end, '{}'), 500)))
 $$;
 
 -- The tries that count: those since the last progress of a series, less those that a file was not ready for.
@@ -217,7 +219,7 @@ begin
     delay := autopost.retry_delay(policy, coalesce((patience ->> 'not_ready_attempts')::integer, autopost.tries_of(row)), error, chance);
     perform autopost.feed_gates(row, error, delay, verdict = 'late', policy, p_now);
     if verdict = 'late' then
-        perform autopost.note_delivery(row, 'late_result', error, '{}', p_now);
+        perform autopost.note_delivery(row, 'late_result', error, autopost.named_payload(p_error), p_now);
         return 'late';
     end if;
 
@@ -233,7 +235,8 @@ begin
     returning * into row;
     perform autopost.note_delivery(row,
         case outcome when 'retry' then 'retry_scheduled' when 'dead' then 'dead_letter' else outcome end, error,
-        jsonb_strip_nulls(jsonb_build_object('next_retry_at', row.next_retry_at, 'lease', row.lease)), p_now);
+        jsonb_strip_nulls(jsonb_build_object('next_retry_at', row.next_retry_at, 'lease', row.lease))
+            || autopost.named_payload(p_error), p_now);
     return outcome;
 end $$;
 
@@ -248,10 +251,24 @@ $$;
 create or replace function autopost.note_delivery(
     p_row autopost.deliveries, p_action text, p_error jsonb, p_meta jsonb, p_now timestamptz) returns void
 language sql volatile as $$
-    insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, result, error, meta)
+    insert into autopost.events (workspace_id, id, delivery_id, message_id, channel_id, ts, action, attempt, result, error, payload_ref, meta)
     values (p_row.workspace_id, core.uuid7(p_now), p_row.delivery_id, p_row.message_id, p_row.channel_id, p_now, p_action,
             p_row.attempt, case when p_error is null then 'ok' else 'error' end, p_error,
-            jsonb_build_object('trace_id', p_row.trace_id) || p_meta)
+            p_meta ->> 'payload_ref', jsonb_build_object('trace_id', p_row.trace_id) || core.redact(p_meta - 'payload_ref'))
+$$;
+
+-- What is kept of a yes. On nearly all that the platforms say there is nothing to search: ids and moments, under names we know.
+create or replace function autopost.redacted_answer(p_answer jsonb) returns jsonb
+language sql immutable parallel safe as $$
+    select case when p_answer - '{message_id,chat_id,date,media_group_id,mid,seq,timestamp,message_ids}'::text[] = '{}' then p_answer
+                else core.redact(p_answer) end
+$$;
+
+-- Where the full answer lies, or why nowhere: the sender has stored it before it came here.
+create or replace function autopost.named_payload(p_error jsonb) returns jsonb
+language sql immutable parallel safe as $$
+    select jsonb_strip_nulls(jsonb_build_object('payload_ref', left(p_error ->> 'payload_ref', 100),
+                                                'payload_not_kept', left(p_error ->> 'payload_not_kept', 100)))
 $$;
 
 -- What a caller calls an error, whatever its JSON is, as one of a category.

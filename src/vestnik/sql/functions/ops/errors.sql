@@ -16,7 +16,7 @@ language sql volatile as $$
            case when p_ctx ->> 'kind' in ('db', 'upstream', 'auth', 'rate_limit') then p_ctx ->> 'kind'
                 when p_status_code = 429 then 'rate_limit' when p_status_code in (401, 403) then 'auth' else 'unknown' end,
            coalesce(p_ctx -> 'retryable' = 'true', false), coalesce(ops.short_text(p_message, 500), 'unknown error'),
-           ops.short_text(nullif(p_error::text, '{}'), 2000)
+           ops.short_text(nullif(core.redact(p_error)::text, '{}'), 2000)
     returning error_id
 $$;
 
@@ -32,16 +32,5 @@ $$;
 -- Redacted before it is cut: half a token is still half a token.
 create or replace function ops.short_text(p_text text, p_length integer) returns text
 language sql immutable strict as $$
-    select left(btrim(regexp_replace(ops.redacted(left(p_text, 20000)), '[[:cntrl:][:space:]]+', ' ', 'g')), p_length)
-$$;
-
--- Passwords in addresses, bot tokens, our own secrets, authorization headers, and whatever is named like a secret.
-create or replace function ops.redacted(p_text text) returns text
-language sql immutable strict parallel safe as $$
-    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(p_text,
-        '://[^/\s@]+@', '://***@', 'g'),
-        '\d{5,}:[\w-]{20,}|\mv(push|key)_[\w-]{10,}', '***', 'g'),
-        '\m(bearer|basic)\s+[\w.~+/=-]+', '\1 ***', 'gi'),
-        '([\w-]*(?:password|passwd|secret|token|api[_-]?key|authorization|signature|credential)[\w-]*\\?["'']?\s*[=:]\s*)(?:\\?"[^"\\]*|''[^'']*|(?!bearer|basic|\*|\\?"|'')[^\s"''&,;}]+)',
-        '\1***', 'gi')
+    select left(btrim(regexp_replace(core.redact_text(left(p_text, 20000)), '[[:cntrl:][:space:]]+', ' ', 'g')), p_length)
 $$;

@@ -1,0 +1,1 @@
+"""Webhooks: what other programs are told, signed as Standard Webhooks."""
