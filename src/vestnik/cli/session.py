@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import psycopg
+
 from vestnik.db.home import database, database_url
 from vestnik.db.migrate import check
 from vestnik.db.pool import Pool, make_pool
@@ -34,7 +36,13 @@ def with_pool(work: Callable[[Pool], Awaitable[T]]) -> T:
     """Run one piece of work on the database in use."""
 
     async def run() -> T:
-        async with open_pool(load_settings()) as pool:
-            return await work(pool)
+        try:
+            async with open_pool(load_settings()) as pool:
+                return await work(pool)
+        except psycopg.Error:
+            # Ctrl-C breaks off the query that is waited for, and now and then it is the query that says so first.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from None
+            raise
 
     return asyncio.run(run())
