@@ -130,7 +130,14 @@ def test_an_interrupted_requeue_keeps_what_it_has_done_and_goes_on_when_called_a
     with psycopg.connect(database) as holder:
         holder.execute("select 1 from autopost.deliveries where status = 'dead' for update")
         with subprocess.Popen(
-            command, env=cli.environment, cwd=cli.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=cli.environment,
+            cwd=cli.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Who runs the tests in the background of a shell has Ctrl-C ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:
             give_up = time.monotonic() + 60
             waits = "select 1 from pg_stat_activity where application_name = 'vestnik cli' and wait_event_type = 'Lock'"
