@@ -1199,7 +1199,7 @@ declare
 begin
     for k in 1 .. total loop
         select * into hours from autopost.hours_from(p_classes[k] -> 'calendar',
-            coalesce(extract(epoch from (p_classes[k] ->> 'gate')::timestamptz - p_now)::float8, 0), p_now);
+            coalesce(autopost.seconds_until((p_classes[k] ->> 'gate')::timestamptz, p_now), 0), p_now);
         opens[k] := hours.opens;
         closes[k] := hours.closes;
     end loop;
@@ -1304,7 +1304,7 @@ CREATE FUNCTION autopost.drain_group(p_workspace_id text, p_platform text, p_rat
     with channel as materialized (
         select c.channel_id, autopost.step_of(c.rate_rps) as step, autopost.calendar_of(c) as calendar,
                nullif(greatest(c.paused_until, c.cooldown_until, g.cooldown_until, p_now), p_now) as gate,
-               extract(epoch from (p_goes_at ->> c.channel_id)::timestamptz - p_now)::float8 as ours,
+               autopost.seconds_until((p_goes_at ->> c.channel_id)::timestamptz, p_now) as ours,
                autopost.step_of(g.rate_rps) as group_step
         from autopost.channels c
         left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
@@ -1323,7 +1323,7 @@ CREATE FUNCTION autopost.drain_group(p_workspace_id text, p_platform text, p_rat
             select 0, count(*) from autopost.deliveries d
             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'claimed' having count(*) > 0
             union all
-            select greatest(extract(epoch from greatest(d.next_retry_at, d.not_before) - p_now), 0)::float8, count(*)
+            select greatest(autopost.seconds_until(greatest(d.next_retry_at, d.not_before), p_now), 0), count(*)
             from autopost.deliveries d
             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'retry'
               and d.next_retry_at < 'infinity' and d.not_before < 'infinity'
@@ -2266,9 +2266,9 @@ $$;
 CREATE FUNCTION autopost.hours_from(p_calendar jsonb, p_at double precision, p_now timestamp with time zone) RETURNS TABLE(opens double precision, closes double precision)
     LANGUAGE sql STABLE
     AS $$
-    select coalesce(extract(epoch from h.at - p_now)::float8, 'infinity'),
+    select coalesce(autopost.seconds_until(h.at, p_now), 'infinity'),
            case when p_calendar is null or h.at is null then 'infinity'
-                else extract(epoch from autopost.window_closes(p_calendar -> 'window', p_calendar ->> 'timezone', h.at) - p_now)::float8 end
+                else autopost.seconds_until(autopost.window_closes(p_calendar -> 'window', p_calendar ->> 'timezone', h.at), p_now) end
     from (select case when p_at = 'infinity' then null
                       else autopost.first_moment(p_calendar, p_now + make_interval(secs => p_at), p_now) end as at) h
 $$;
@@ -5022,6 +5022,12 @@ CREATE FUNCTION autopost.schedule_retry(p_workspace_id text, p_delivery_id uuid,
         select s.outcome from autopost.settle_deliveries(p_workspace_id, jsonb_build_array(jsonb_build_object(
             'delivery_id', p_delivery_id, 'lease', p_lease, 'next_retry_at', p_next_retry_at,
             'error', autopost.error_of(p_error_json, 'TRANSIENT'))), p_now) s))
+$$;
+
+CREATE FUNCTION autopost.seconds_until(p_at timestamp with time zone, p_now timestamp with time zone) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select (extract(epoch from p_at) - extract(epoch from p_now))::double precision
 $$;
 
 CREATE FUNCTION autopost.select_deliveries(p_workspace_id text, p_status text, p_channel_ids text[] DEFAULT NULL::text[], p_platform text DEFAULT NULL::text, p_rate_group text DEFAULT NULL::text, p_code text DEFAULT NULL::text, p_category text DEFAULT NULL::text, p_tag text DEFAULT NULL::text, p_since timestamp with time zone DEFAULT NULL::timestamp with time zone, p_until timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS SETOF autopost.deliveries

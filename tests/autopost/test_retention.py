@@ -198,7 +198,7 @@ async def test_runs_go_by_their_beginning(workspace: Autopost) -> None:
 
 
 @pytest.mark.parametrize(("query", "index"), [
-    ("select from autopost.deliveries where workspace_id = 'w' and message_id = '00000000-0000-7000-8000-000000000001'", "deliveries_by_message"),
+    ("select from autopost.deliveries where message_id = '00000000-0000-7000-8000-000000000001'", "deliveries_by_message"),
     ("select from autopost.messages where payload ? 'media'"
      " and jsonb_path_query_array(payload, '$.media[*].blob_ref') @> '[\"sha256:1\"]'", "messages_by_media"),
 ], ids=["a message's deliveries", "a file's posts"])  # fmt: skip

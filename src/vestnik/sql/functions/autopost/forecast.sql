@@ -68,7 +68,7 @@ language sql stable as $$
     with channel as materialized (
         select c.channel_id, autopost.step_of(c.rate_rps) as step, autopost.calendar_of(c) as calendar,
                nullif(greatest(c.paused_until, c.cooldown_until, g.cooldown_until, p_now), p_now) as gate,
-               extract(epoch from (p_goes_at ->> c.channel_id)::timestamptz - p_now)::float8 as ours,
+               autopost.seconds_until((p_goes_at ->> c.channel_id)::timestamptz, p_now) as ours,
                autopost.step_of(g.rate_rps) as group_step
         from autopost.channels c
         left join autopost.platform_limits g on g.workspace_id = c.workspace_id and g.platform = c.platform and g.rate_group = c.rate_group
@@ -87,7 +87,7 @@ language sql stable as $$
             select 0, count(*) from autopost.deliveries d
             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'claimed' having count(*) > 0
             union all
-            select greatest(extract(epoch from greatest(d.next_retry_at, d.not_before) - p_now), 0)::float8, count(*)
+            select greatest(autopost.seconds_until(greatest(d.next_retry_at, d.not_before), p_now), 0), count(*)
             from autopost.deliveries d
             where d.workspace_id = p_workspace_id and d.channel_id = c.channel_id and d.status = 'retry'
               and d.next_retry_at < 'infinity' and d.not_before < 'infinity'
@@ -160,7 +160,7 @@ declare
 begin
     for k in 1 .. total loop
         select * into hours from autopost.hours_from(p_classes[k] -> 'calendar',
-            coalesce(extract(epoch from (p_classes[k] ->> 'gate')::timestamptz - p_now)::float8, 0), p_now);
+            coalesce(autopost.seconds_until((p_classes[k] ->> 'gate')::timestamptz, p_now), 0), p_now);
         opens[k] := hours.opens;
         closes[k] := hours.closes;
     end loop;
@@ -240,9 +240,15 @@ end $$;
 create or replace function autopost.hours_from(p_calendar jsonb, p_at double precision, p_now timestamptz)
 returns table (opens double precision, closes double precision)
 language sql stable as $$
-    select coalesce(extract(epoch from h.at - p_now)::float8, 'infinity'),
+    select coalesce(autopost.seconds_until(h.at, p_now), 'infinity'),
            case when p_calendar is null or h.at is null then 'infinity'
-                else extract(epoch from autopost.window_closes(p_calendar -> 'window', p_calendar ->> 'timezone', h.at) - p_now)::float8 end
+                else autopost.seconds_until(autopost.window_closes(p_calendar -> 'window', p_calendar ->> 'timezone', h.at), p_now) end
     from (select case when p_at = 'infinity' then null
                       else autopost.first_moment(p_calendar, p_now + make_interval(secs => p_at), p_now) end as at) h
+$$;
+
+-- Also to a moment that never comes, or that always was: PostgreSQL 16 cannot subtract from those.
+create or replace function autopost.seconds_until(p_at timestamptz, p_now timestamptz) returns double precision
+language sql immutable parallel safe as $$
+    select (extract(epoch from p_at) - extract(epoch from p_now))::double precision
 $$;
